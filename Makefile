@@ -1,0 +1,86 @@
+# telecl: one command each to see it work, to test it, and to compare it with the real driver.
+# `make help` lists the targets. All of them may be run again at any time.
+
+# rustup puts cargo here; a login shell would have it in PATH.
+export PATH := $(HOME)/.cargo/bin:$(PATH)
+
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+BIN := $(TARGET)/release
+PYTHON := python3
+PREFIX := /usr/local
+
+# One profile for everything: two cores build the workspace once, and what is tested is what is shipped.
+PROFILE := --release
+
+# What a program with OpenCL needs, a driver to serve, and programs to try it with.
+PACKAGES := gcc libc6-dev binutils python3 python3-venv \
+	ocl-icd-libopencl1 ocl-icd-opencl-dev opencl-headers pocl-opencl-icd \
+	clinfo hashcat piglit
+
+.PHONY: help demo test check parity build packages install uninstall format lint unit symbols system parity-ci clean
+.DEFAULT_GOAL := help
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: packages build ## start a service, list its devices, run clinfo and hashcat through it (minutes)
+	@.ci/demo $(BIN)
+
+test: ## everything that a change must pass: packages, build, lints, all tests, parity subset
+	$(MAKE) packages
+	$(MAKE) build
+	$(MAKE) format
+	$(MAKE) lint
+	$(MAKE) unit
+	$(MAKE) symbols
+	$(MAKE) system
+	$(MAKE) parity-ci
+	@echo "All tests passed."
+
+check: format lint ## for developers: format, lints, and the tests that need neither loader nor service
+	cargo test $(PROFILE) -p telecl-wire -p telecl-net -p telecl-config
+
+parity: packages build ## run all suites directly and through telecl; writes docs/parity.md (an hour or more)
+	$(PYTHON) tests/parity/parity.py --telecl $(BIN)/telecl --driver $(BIN)/libtelecl.so --report docs/parity.md
+
+build: ## the command and the driver, in target/release
+	@.ci/need-cargo
+	cargo build $(PROFILE) --workspace
+
+packages: ## install the Debian packages that are missing (uses sudo if need be)
+	@.ci/install $(PACKAGES)
+
+# Does not build: root may have no Rust, and should not own what is built.
+install: ## put telecl below PREFIX (/usr/local) and its ICD file where loaders look; needs root
+	@test -e $(BIN)/libtelecl.so || { echo "error: nothing is built yet. Try: make build" >&2; exit 1; }
+	install -D -m 755 $(BIN)/telecl $(DESTDIR)$(PREFIX)/bin/telecl
+	install -D -m 644 $(BIN)/libtelecl.so $(DESTDIR)$(PREFIX)/lib/telecl/libtelecl.so
+	install -D -m 644 include/telecl.h $(DESTDIR)$(PREFIX)/include/telecl.h
+	install -d $(DESTDIR)/etc/OpenCL/vendors
+	echo $(PREFIX)/lib/telecl/libtelecl.so > $(DESTDIR)/etc/OpenCL/vendors/telecl.icd
+
+uninstall: ## remove what `make install` put there
+	rm -f $(DESTDIR)$(PREFIX)/bin/telecl $(DESTDIR)$(PREFIX)/include/telecl.h
+	rm -f $(DESTDIR)/etc/OpenCL/vendors/telecl.icd
+	rm -rf $(DESTDIR)$(PREFIX)/lib/telecl
+
+format: ## is the source formatted?
+	@.ci/if-component fmt rustfmt cargo fmt --all --check
+
+lint: ## clippy, warnings are errors
+	@.ci/if-component clippy clippy cargo clippy $(PROFILE) --workspace --all-targets -- -D warnings
+
+unit: ## the tests of all crates but the system tests
+	cargo test $(PROFILE) --workspace --exclude telecl-system-tests
+
+symbols: build ## the driver exports the three names that a loader looks up, and no other
+	@.ci/check-symbols $(BIN)/libtelecl.so
+
+system: build ## C programs through a real loader, a real service and the real driver
+	cargo test $(PROFILE) -p telecl-system-tests
+
+parity-ci: build ## the part of the parity run that every change must pass
+	$(PYTHON) tests/parity/parity.py --subset ci --telecl $(BIN)/telecl --driver $(BIN)/libtelecl.so
+
+clean: ## remove what was built (not what was installed)
+	cargo clean

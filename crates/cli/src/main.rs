@@ -1,0 +1,234 @@
+//! The `telecl` command: serve, devices, run, doctor.
+//!
+//! Each subcommand is a module with a function of its name. All of them end in an [`exit::Outcome`];
+//! only `main` turns it into a message and an exit code.
+#![forbid(unsafe_code)]
+
+mod devices;
+mod doctor;
+mod exit;
+mod human;
+mod keeper;
+mod launch;
+mod probe;
+mod run;
+mod serve;
+mod survey;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use telecl_config::Address;
+
+/// OpenCL at a distance: programs use accelerators of other machines as if they were their own.
+#[derive(Debug, Parser)]
+#[command(
+    name = "telecl",
+    version,
+    max_term_width = 100,
+    after_help = "\
+Examples:
+  telecl serve                             offer this machine's devices to programs on this machine
+  telecl serve --listen 10.0.0.7:7701      offer them to a trusted network
+  telecl devices --on node7,node8          what do these services offer, and how far away are they?
+  telecl run --on node7 -- clinfo -l       run a program on the devices of node7
+  telecl run -- hashcat -b -m 1400         run it over a private service on this machine
+  telecl doctor                            check the whole chain
+
+There is no authentication yet: whoever can connect to a service can use its devices. Listen on
+loopback, on Unix sockets, or on a network that you trust.
+
+Exit codes:
+  0    all went well
+  1    the work, or a check, failed
+  2    the command line or the configuration is wrong
+  3    no service, or no device, could be reached
+  126  run: the program may not be executed
+  127  run: the program was not found
+  Otherwise `telecl run` ends as the program ends, with its exit code or its signal.
+
+A configuration file and TELECL_* variables can say what flags say; see docs/configuration.md."
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Subcommands,
+}
+
+#[derive(Debug, Subcommand)]
+enum Subcommands {
+    Serve(ServeArgs),
+    Devices(DevicesArgs),
+    Run(RunArgs),
+    Doctor(DoctorArgs),
+    /// One session's OpenCL, started by `telecl serve`.
+    #[command(hide = true)]
+    Worker(WorkerArgs),
+    /// Looks after what a program needs, started by `telecl run`.
+    #[command(hide = true)]
+    Keep(KeepArgs),
+    /// One check, started by `telecl doctor`.
+    #[command(hide = true, subcommand)]
+    Probe(probe::Probe),
+}
+
+/// Offer this machine's OpenCL devices
+///
+/// Runs in the foreground until SIGINT or SIGTERM. Prints one line `listening on ADDRESS` per address to stdout
+/// when drivers can connect; logs go to stderr, filtered by RUST_LOG.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  telecl serve
+  telecl serve --listen 127.0.0.1:7701 --listen unix:/run/telecl.sock
+  telecl serve --listen 127.0.0.1:0                  the system chooses a port
+  telecl serve --platform NVIDIA --device H200       offer only these
+
+There is no authentication yet: whoever can connect can run code on the devices, and on CPU devices
+that means in a process of this machine. Listen on loopback, on Unix sockets, or on a trusted network.")]
+struct ServeArgs {
+    /// Where to listen: host:port, [ipv6]:port or unix:/path; may be repeated [default: 127.0.0.1:7701]
+    #[arg(long, value_name = "ADDR", value_delimiter = ',')]
+    listen: Vec<Address>,
+    /// Offer only platforms whose name contains this; may be repeated
+    #[arg(long = "platform", value_name = "NAME")]
+    platforms: Vec<String>,
+    /// Offer only devices whose name contains this; may be repeated
+    #[arg(long = "device", value_name = "NAME")]
+    devices: Vec<String>,
+    /// How log lines look
+    #[arg(long, value_enum, default_value = "text")]
+    log_format: LogFormat,
+    /// Use this configuration file and no other
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum LogFormat {
+    Text,
+    Json,
+}
+
+/// List the devices of all services, and how far away they are
+///
+/// Asks every service directly, without the driver. The round trip is the shortest of several.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  telecl devices                        the configured services
+  telecl devices --on node7,node8:7702  these services
+  telecl devices --json | jq -r '.devices[].device'
+
+Exit codes: 0 if there is a device, 3 if none can be reached, 2 if no service is configured.")]
+struct DevicesArgs {
+    #[command(flatten)]
+    on: OnServices,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    /// How long to wait for a service: 500ms, 2s, 1m [default: connect_timeout, 2s]
+    #[arg(long, value_name = "TIME", value_parser = telecl_config::parse_duration)]
+    timeout: Option<Duration>,
+}
+
+#[derive(Debug, Args)]
+struct OnServices {
+    /// Services to use instead of the configured ones: host, host:port, [ipv6]:port or unix:/path
+    #[arg(long = "on", value_name = "ADDR,...", value_delimiter = ',')]
+    services: Vec<Address>,
+}
+
+/// Run a program with the driver in place
+///
+/// Changes nothing on the system: the program's environment points its OpenCL loader at a private directory that
+/// names only telecl's driver. Without --on and without a configured service, a private service offers this
+/// machine's own devices for as long as the program runs.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  telecl run --on node7 -- clinfo -l
+  telecl run --on node7,unix:/run/telecl.sock -- hashcat -b -m 1400
+  telecl run -- ./my-program --its-own --flags
+
+`telecl run` becomes the program: its exit code and signals are the program's own. Exit codes of its
+own: 2 wrong usage or configuration, 3 no device, 126 may not be executed, 127 not found.")]
+struct RunArgs {
+    #[command(flatten)]
+    on: OnServices,
+    /// The driver's library [default: libtelecl.so beside this executable, in ../lib/telecl, or in /usr/lib/telecl]
+    #[arg(long, value_name = "PATH")]
+    driver: Option<PathBuf>,
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
+    command: Vec<OsString>,
+}
+
+/// Check everything between a program and its devices
+///
+/// Loader, ICD file, driver, configuration, services, devices, and a vector addition through all of it. Every line
+/// that is not right says what to do.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  telecl doctor                 with the configured services, or with a private one
+  telecl doctor --on node7      with this service
+  telecl doctor --json          for programs
+
+Exit codes: 0 if nothing is wrong, 1 if something is.")]
+struct DoctorArgs {
+    #[command(flatten)]
+    on: OnServices,
+    /// The driver's library [default: as for telecl run]
+    #[arg(long, value_name = "PATH")]
+    driver: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+struct WorkerArgs {
+    /// Lists platforms and devices instead, and ends
+    #[arg(long)]
+    inventory: bool,
+    #[arg(long, value_enum, default_value = "text")]
+    log_format: LogFormat,
+    #[arg(long, default_value = "info")]
+    log_level: String,
+}
+
+#[derive(Debug, Args)]
+struct KeepArgs {
+    /// The process to outlive
+    #[arg(long)]
+    pid: i32,
+    /// The directory to remove in the end
+    #[arg(long)]
+    directory: PathBuf,
+    /// Also serve this machine's devices
+    #[arg(long)]
+    serve: bool,
+    /// Stay; without it, starts another process that stays
+    #[arg(long)]
+    detached: bool,
+}
+
+fn main() -> ExitCode {
+    let outcome = match Cli::parse().command {
+        Subcommands::Serve(args) => serve::serve(args),
+        Subcommands::Devices(args) => devices::devices(&args),
+        Subcommands::Run(args) => run::run(&args),
+        Subcommands::Doctor(args) => doctor::doctor(&args),
+        Subcommands::Worker(args) => return serve::worker(&args),
+        Subcommands::Keep(args) => keeper::keep(&args),
+        Subcommands::Probe(what) => probe::probe(&what),
+    };
+    let exit = outcome.unwrap_or_else(|failure| {
+        failure.report();
+        failure.exit
+    });
+    ExitCode::from(exit as u8)
+}

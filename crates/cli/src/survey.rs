@@ -1,0 +1,240 @@
+//! Asking services what they offer, and how far away they are.
+
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use telecl_net::{Address, ConnectError, FrameReceiver, FrameSender, ReceiveError, Stream};
+use telecl_opencl::info;
+use telecl_sys::*;
+use telecl_wire::PROTOCOL_VERSION;
+use telecl_wire::handshake::{Handshake, Hello, MAGIC, Ping, Welcome};
+use telecl_wire::info::Info;
+
+/// How often the distance is measured; the shortest counts, for it has the least waiting in it.
+const PINGS: u64 = 3;
+
+/// What a service answered.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) address: Address,
+    pub(crate) node: String,
+    pub(crate) version: String,
+    pub(crate) round_trip: Duration,
+    pub(crate) same_node: bool,
+    pub(crate) devices: Vec<Device>,
+}
+
+/// A device as a table shows it.
+#[derive(Debug)]
+pub(crate) struct Device {
+    pub(crate) platform: String,
+    pub(crate) name: String,
+    pub(crate) kind: &'static str,
+    pub(crate) memory: u64,
+    pub(crate) compute_units: u64,
+    pub(crate) version: String,
+}
+
+/// A service that gave no answer.
+#[derive(Debug)]
+pub(crate) struct Silence {
+    pub(crate) address: Address,
+    pub(crate) reason: String,
+    pub(crate) advice: String,
+}
+
+/// Asks all services at once; the answers come in the order of `addresses`.
+pub(crate) fn ask_all(addresses: &[Address], timeout: Duration) -> Vec<Result<Answer, Silence>> {
+    // Resolving a name cannot be interrupted, so each service has a thread that may be left behind.
+    let asked: Vec<_> = addresses
+        .iter()
+        .map(|address| {
+            let (sender, receiver) = mpsc::channel();
+            let asked = address.clone();
+            let started = thread::Builder::new().name("telecl-ask".into()).spawn(move || {
+                // The receiver has gone if this took too long.
+                let _ = sender.send(ask(&asked, timeout));
+            });
+            (address, started.map(|_| receiver))
+        })
+        .collect();
+    let deadline = Instant::now() + timeout + Duration::from_millis(500);
+    asked
+        .into_iter()
+        .map(|(address, receiver)| match receiver {
+            Ok(receiver) => receiver
+                .recv_timeout(deadline.saturating_duration_since(Instant::now()))
+                .unwrap_or_else(|_| Err(silence(address, format!("no answer within {timeout:?}"), &slow(address)))),
+            Err(error) => Err(silence(address, format!("cannot start a thread: {error}"), "Try again")),
+        })
+        .collect()
+}
+
+/// Introduces itself to one service and measures the round trip.
+fn ask(address: &Address, timeout: Duration) -> Result<Answer, Silence> {
+    let start = Instant::now();
+    let stream = Stream::connect(address, start + timeout).map_err(|error| unreachable(address, &error))?;
+    let connect = start.elapsed();
+    let lost = |error: std::io::Error| silence(address, format!("connection failed: {error}"), &restart());
+    stream.set_receive_timeout(Some(timeout)).map_err(lost)?;
+    stream.set_send_timeout(Some(timeout)).map_err(lost)?;
+    let mut sender = FrameSender::new(stream.try_clone().map_err(lost)?);
+    let mut receiver = FrameReceiver::new(stream);
+
+    let hello = Hello {
+        magic: MAGIC,
+        protocol: PROTOCOL_VERSION,
+        version: env!("CARGO_PKG_VERSION"),
+        program: "telecl",
+        pid: std::process::id(),
+    };
+    let start = Instant::now();
+    sender.send(&hello, &[]).map_err(lost)?;
+    let mut answer = match receive(&mut receiver, address, timeout)? {
+        Handshake::Welcome(welcome) => {
+            let greeting = start.elapsed().saturating_sub(Duration::from_nanos(welcome.took_ns));
+            // Connecting over TCP is a round trip of the network. A Unix socket connects without its peer.
+            let distance = if matches!(address, Address::Tcp { .. }) { connect.min(greeting) } else { greeting };
+            describe(address, &welcome, distance)
+        }
+        Handshake::Refused(refused) => {
+            let advice = if refused.protocol == PROTOCOL_VERSION {
+                "Ask whoever runs that service".to_owned()
+            } else {
+                format!(
+                    "It speaks protocol {}, this telecl speaks {PROTOCOL_VERSION}: install the same version on both sides",
+                    refused.protocol
+                )
+            };
+            return Err(silence(address, format!("refused: {}", refused.reason), &advice));
+        }
+        other => return Err(silence(address, format!("answered Hello with {}", other.name()), &restart())),
+    };
+    for number in 0..PINGS {
+        let start = Instant::now();
+        sender.send(&Ping { number }, &[]).map_err(lost)?;
+        match receive(&mut receiver, address, timeout)? {
+            Handshake::Pong(pong) if pong.number == number => {
+                answer.round_trip = answer.round_trip.min(start.elapsed())
+            }
+            other => return Err(silence(address, format!("answered Ping with {}", other.name()), &restart())),
+        }
+    }
+    Ok(answer)
+}
+
+fn receive<'r>(
+    receiver: &'r mut FrameReceiver,
+    address: &Address,
+    timeout: Duration,
+) -> Result<Handshake<'r>, Silence> {
+    match receiver.next_frame() {
+        Ok(Some(frame)) if Handshake::OPCODES.contains(&frame.opcode) => Handshake::decode(frame.opcode, frame.body)
+            .map_err(|error| silence(address, format!("broke the protocol: {error}"), &other_program())),
+        Ok(Some(frame)) => {
+            Err(silence(address, format!("sent message {} out of turn", frame.opcode), &other_program()))
+        }
+        Ok(None) => Err(silence(address, "closed the connection".to_owned(), &other_program())),
+        Err(ReceiveError::Io(error)) if is_timeout(&error) => {
+            Err(silence(address, format!("no answer within {timeout:?}"), &slow(address)))
+        }
+        Err(ReceiveError::Io(error)) => Err(silence(address, format!("connection failed: {error}"), &other_program())),
+        Err(ReceiveError::Protocol(error)) => {
+            Err(silence(address, format!("is not a telecl service ({error})"), &other_program()))
+        }
+    }
+}
+
+fn describe(address: &Address, welcome: &Welcome<'_>, round_trip: Duration) -> Answer {
+    let boot_id = telecl_net::boot_id();
+    let devices = welcome.platforms.iter().flat_map(|platform| {
+        let platform_name = text(&platform.info, CL_PLATFORM_NAME);
+        platform.devices.iter().map(move |device| Device {
+            platform: platform_name.clone(),
+            name: text(&device.info, CL_DEVICE_NAME),
+            kind: kind(number(&device.info, CL_DEVICE_TYPE)),
+            memory: number(&device.info, CL_DEVICE_GLOBAL_MEM_SIZE),
+            compute_units: number(&device.info, CL_DEVICE_MAX_COMPUTE_UNITS),
+            version: text(&device.info, CL_DEVICE_VERSION),
+        })
+    });
+    Answer {
+        address: address.clone(),
+        node: printable(welcome.node),
+        version: printable(welcome.version),
+        round_trip,
+        same_node: boot_id != [0; 16] && welcome.boot_id == boot_id,
+        devices: devices.collect(),
+    }
+}
+
+fn value<'i>(list: &'i [Info<'_>], param: u32) -> Option<&'i [u8]> {
+    list.iter().find(|info| info.param == param && info.status == CL_SUCCESS).map(|info| info.value)
+}
+
+fn text(list: &[Info<'_>], param: u32) -> String {
+    printable(&info::string(value(list, param).unwrap_or_default()))
+}
+
+fn number(list: &[Info<'_>], param: u32) -> u64 {
+    value(list, param).and_then(info::number).unwrap_or_default()
+}
+
+/// Names come from the other side and go to a terminal: no escape sequences, no line breaks.
+fn printable(text: &str) -> String {
+    text.trim().chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+}
+
+fn kind(bits: u64) -> &'static str {
+    match bits {
+        bits if bits & CL_DEVICE_TYPE_GPU != 0 => "GPU",
+        bits if bits & CL_DEVICE_TYPE_ACCELERATOR != 0 => "accelerator",
+        bits if bits & CL_DEVICE_TYPE_CPU != 0 => "CPU",
+        bits if bits & CL_DEVICE_TYPE_CUSTOM != 0 => "custom",
+        _ => "unknown",
+    }
+}
+
+fn silence(address: &Address, reason: String, advice: &str) -> Silence {
+    Silence { address: address.clone(), reason: printable(&reason), advice: advice.to_owned() }
+}
+
+fn unreachable(address: &Address, error: &ConnectError) -> Silence {
+    match error {
+        ConnectError::Resolve { cause, .. } => {
+            silence(address, format!("the name cannot be resolved: {cause}"), "Check the host name for typing errors")
+        }
+        ConnectError::Unreachable { cause, .. } if is_timeout(cause) => {
+            silence(address, "no answer in time".to_owned(), &slow(address))
+        }
+        ConnectError::Unreachable { cause, .. } => {
+            silence(address, cause.to_string(), &format!("Is the service running there? Start it: {}", start(address)))
+        }
+    }
+}
+
+fn is_timeout(error: &std::io::Error) -> bool {
+    matches!(error.kind(), std::io::ErrorKind::TimedOut | std::io::ErrorKind::WouldBlock)
+}
+
+fn start(address: &Address) -> String {
+    format!("telecl serve --listen {address}")
+}
+
+fn slow(address: &Address) -> String {
+    match address {
+        Address::Tcp { port, .. } => {
+            format!("Is a firewall in the way of port {port}? A longer wait may help too: --timeout 10s")
+        }
+        Address::Unix(_) => "The service may be stuck: restart it".to_owned(),
+    }
+}
+
+fn restart() -> String {
+    "Try again; if it happens again, look at the log of the service".to_owned()
+}
+
+fn other_program() -> String {
+    "Does another program listen there? telecl serve listens at 127.0.0.1:7701 unless told otherwise".to_owned()
+}

@@ -1,0 +1,63 @@
+//! What the driver needs to know.
+
+use std::time::Duration;
+
+use telecl_net::Address;
+
+use crate::settings::Settings;
+use crate::{ConfigError, Environment, INSIDE_SERVICE, Source};
+
+/// The driver's configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DriverConfig {
+    /// The services whose devices the program sees, in this order. None: the driver is inert.
+    pub services: Vec<Address>,
+    /// How long the driver waits for a service to answer before it does without it.
+    pub connect_timeout: Duration,
+    /// Whether creates wait for the vendor's own answer, instead of reporting its errors later.
+    pub strict: bool,
+    /// Whether the driver writes what it does to stderr.
+    pub debug: bool,
+    pub source: Source,
+}
+
+impl Default for DriverConfig {
+    /// Inert.
+    fn default() -> Self {
+        DriverConfig {
+            services: Vec::new(),
+            connect_timeout: Duration::from_secs(2),
+            strict: false,
+            debug: false,
+            source: Source::default(),
+        }
+    }
+}
+
+impl DriverConfig {
+    /// The configuration of this process.
+    pub fn load() -> Result<DriverConfig, ConfigError> {
+        DriverConfig::load_from(&Environment::process())
+    }
+
+    /// The configuration in `environment`; inert inside a service, whatever else it says.
+    pub fn load_from(environment: &Environment<'_>) -> Result<DriverConfig, ConfigError> {
+        let inert = DriverConfig::default();
+        if environment.variable(INSIDE_SERVICE).is_some() {
+            return Ok(inert);
+        }
+        let settings = Settings::load(environment)?;
+        Ok(DriverConfig {
+            services: settings.services.map_or(inert.services, |services| services.0),
+            connect_timeout: settings.connect_timeout.unwrap_or(inert.connect_timeout),
+            strict: settings.strict.unwrap_or(inert.strict),
+            debug: settings.debug.unwrap_or(inert.debug),
+            source: settings.source,
+        })
+    }
+
+    /// Whether there is no service to ask: the driver then offers no platform.
+    pub fn is_inert(&self) -> bool {
+        self.services.is_empty()
+    }
+}

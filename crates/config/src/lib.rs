@@ -1,0 +1,45 @@
+//! The configuration of the driver, the service and the command line: found, read and checked.
+//!
+//! Each key is taken from its `TELECL_*` variable if that is set, otherwise from the first
+//! `telecl.toml` of these that exists: the session directory (`TELECL_SESSION_DIR`), the path in
+//! `TELECL_CONFIG`, `$XDG_CONFIG_HOME/telecl/`, `/etc/telecl/`. With nothing found the driver is
+//! inert: it offers no platform.
+//!
+//! A file is right or wrong as a whole: an unknown key or a value of the wrong type is an error
+//! that names the file, the line and the key, also where this process would not have used the key.
+//! This crate opens no connection and prints nothing.
+#![forbid(unsafe_code)]
+
+mod driver;
+mod environment;
+mod error;
+mod file;
+mod nearest;
+mod serve;
+mod settings;
+mod value;
+
+pub use driver::DriverConfig;
+pub use environment::Environment;
+pub use error::ConfigError;
+pub use serve::ServeConfig;
+pub use settings::{KEYS, Key, Source};
+pub use value::parse_duration;
+
+/// A service's address, as it stands in `services` and `listen`.
+pub use telecl_net::Address;
+
+/// Set by the service for its workers: a driver that sees it offers nothing, so that a service never
+/// serves the devices of another service, or its own.
+pub const INSIDE_SERVICE: &str = "TELECL_INSIDE_SERVICE";
+
+/// Names a directory, made by an orchestrator for one session, that holds a `telecl.toml`.
+pub const SESSION_DIR: &str = "TELECL_SESSION_DIR";
+
+/// Names a configuration file; it must exist.
+pub const CONFIG: &str = "TELECL_CONFIG";
+
+/// Every `TELECL_*` variable that this version reads.
+pub fn variables() -> impl Iterator<Item = &'static str> {
+    KEYS.iter().map(|key| key.variable).chain([INSIDE_SERVICE, SESSION_DIR, CONFIG])
+}

@@ -1,0 +1,54 @@
+//! What the service needs to know.
+
+use std::time::Duration;
+
+use telecl_net::Address;
+
+use crate::settings::Settings;
+use crate::{ConfigError, Environment, Source};
+
+/// The service's configuration: the table `[serve]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServeConfig {
+    pub listen: Vec<Address>,
+    /// Parts of the names of the platforms to offer; none means all.
+    pub platforms: Vec<String>,
+    /// Parts of the names of the devices to offer; none means all.
+    pub devices: Vec<String>,
+    /// How long a new connection may take to introduce itself.
+    pub handshake_timeout: Duration,
+    pub source: Source,
+}
+
+impl Default for ServeConfig {
+    /// All devices, on loopback: there is no authentication yet.
+    fn default() -> Self {
+        ServeConfig {
+            listen: vec![Address::Tcp { host: "127.0.0.1".to_owned(), port: 7701 }],
+            platforms: Vec::new(),
+            devices: Vec::new(),
+            handshake_timeout: Duration::from_secs(5),
+            source: Source::default(),
+        }
+    }
+}
+
+impl ServeConfig {
+    /// The configuration of this process.
+    pub fn load() -> Result<ServeConfig, ConfigError> {
+        ServeConfig::load_from(&Environment::process())
+    }
+
+    /// The configuration in `environment`.
+    pub fn load_from(environment: &Environment<'_>) -> Result<ServeConfig, ConfigError> {
+        let settings = Settings::load(environment)?;
+        let default = ServeConfig::default();
+        Ok(ServeConfig {
+            listen: settings.listen.map_or(default.listen, |listen| listen.0),
+            platforms: settings.platforms.map_or(default.platforms, |names| names.0),
+            devices: settings.devices.map_or(default.devices, |names| names.0),
+            handshake_timeout: settings.handshake_timeout.unwrap_or(default.handshake_timeout),
+            source: settings.source,
+        })
+    }
+}

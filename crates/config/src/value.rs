@@ -1,0 +1,280 @@
+//! Values: from the text of a variable and from TOML.
+
+use std::time::Duration;
+
+use telecl_net::Address;
+use toml::de::{DeTable, DeValue};
+
+/// What a key may hold. Both readers say in one sentence what is wrong.
+pub(crate) trait Value: Sized {
+    /// Whether an empty variable is a value; otherwise it is as good as none.
+    const EMPTY_COUNTS: bool = false;
+
+    /// From a variable.
+    fn from_text(text: &str) -> Result<Self, String>;
+    /// From a file.
+    fn from_toml(value: &DeValue<'_>) -> Result<Self, String>;
+}
+
+/// Where the driver finds services.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Services(pub(crate) Vec<Address>);
+
+/// Where the service listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Listen(pub(crate) Vec<Address>);
+
+/// Parts of names of platforms or devices.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Names(pub(crate) Vec<String>);
+
+impl Value for Services {
+    const EMPTY_COUNTS: bool = true;
+
+    fn from_text(text: &str) -> Result<Self, String> {
+        services(split(text))
+    }
+
+    fn from_toml(value: &DeValue<'_>) -> Result<Self, String> {
+        services(texts(value, r#"["node7:7701", "unix:/run/telecl.sock"]"#)?.into_iter())
+    }
+}
+
+fn services<'t>(texts: impl Iterator<Item = &'t str>) -> Result<Services, String> {
+    let found = addresses(texts)?;
+    match found.iter().find(|address| matches!(address, Address::Tcp { port: 0, .. })) {
+        Some(address) => Err(format!("address \"{address}\" has port 0, where no service can listen")),
+        None => Ok(Services(found)),
+    }
+}
+
+impl Value for Listen {
+    fn from_text(text: &str) -> Result<Self, String> {
+        listen(split(text))
+    }
+
+    fn from_toml(value: &DeValue<'_>) -> Result<Self, String> {
+        listen(texts(value, r#"["127.0.0.1:7701"]"#)?.into_iter())
+    }
+}
+
+fn listen<'t>(texts: impl Iterator<Item = &'t str>) -> Result<Listen, String> {
+    let found = addresses(texts)?;
+    if found.is_empty() {
+        return Err("needs at least one address, as in \"127.0.0.1:7701\"".to_owned());
+    }
+    Ok(Listen(found))
+}
+
+/// Every address once, in the order given.
+fn addresses<'t>(texts: impl Iterator<Item = &'t str>) -> Result<Vec<Address>, String> {
+    let mut found = Vec::new();
+    for text in texts {
+        let address = text.parse().map_err(|error: telecl_net::AddressError| error.to_string())?;
+        if !found.contains(&address) {
+            found.push(address);
+        }
+    }
+    Ok(found)
+}
+
+impl Value for Names {
+    const EMPTY_COUNTS: bool = true;
+
+    fn from_text(text: &str) -> Result<Self, String> {
+        names(split(text))
+    }
+
+    fn from_toml(value: &DeValue<'_>) -> Result<Self, String> {
+        names(texts(value, r#"["Portable Computing Language"]"#)?.into_iter())
+    }
+}
+
+fn names<'t>(texts: impl Iterator<Item = &'t str>) -> Result<Names, String> {
+    let found: Vec<String> = texts.map(|text| text.trim().to_owned()).collect();
+    // An empty part is in every name: it would select everything, which nobody writes on purpose.
+    if found.iter().any(String::is_empty) {
+        return Err("has an empty name in its list".to_owned());
+    }
+    Ok(Names(found))
+}
+
+impl Value for Duration {
+    fn from_text(text: &str) -> Result<Self, String> {
+        parse_duration(text)
+    }
+
+    fn from_toml(value: &DeValue<'_>) -> Result<Self, String> {
+        match value {
+            DeValue::String(text) => parse_duration(text),
+            DeValue::Integer(_) | DeValue::Float(_) => {
+                Err("is a number without a unit; write a text such as \"500ms\", \"2s\" or \"1m\"".to_owned())
+            }
+            other => Err(wrong_type(other, "a duration such as \"2s\"")),
+        }
+    }
+}
+
+/// Reads `500ms`, `2s`, `1m` or `1h`. Zero is refused: a wait of no length can only fail.
+pub fn parse_duration(text: &str) -> Result<Duration, String> {
+    let text = text.trim();
+    let bad = || format!("\"{text}\" is not a duration; write a whole number and a unit: 500ms, 2s, 1m, 1h");
+    let digits = text.find(|c: char| !c.is_ascii_digit()).ok_or_else(bad)?;
+    let (number, unit) = text.split_at(digits);
+    let milliseconds = match unit {
+        "ms" => 1,
+        "s" => 1_000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        _ => return Err(bad()),
+    };
+    if number.is_empty() {
+        return Err(bad());
+    }
+    let longest = Duration::from_secs(24 * 3600);
+    let duration = number
+        .parse::<u64>()
+        .ok()
+        .and_then(|number| number.checked_mul(milliseconds))
+        .map(Duration::from_millis)
+        .filter(|duration| *duration <= longest)
+        .ok_or_else(|| format!("\"{text}\" is longer than a day"))?;
+    if duration.is_zero() {
+        return Err(format!("\"{text}\" is no time at all; write at least 1ms"));
+    }
+    Ok(duration)
+}
+
+impl Value for bool {
+    fn from_text(text: &str) -> Result<Self, String> {
+        match text.trim() {
+            "1" | "true" => Ok(true),
+            "0" | "false" => Ok(false),
+            other => Err(format!("{other:?} is neither true (or 1) nor false (or 0)")),
+        }
+    }
+
+    fn from_toml(value: &DeValue<'_>) -> Result<Self, String> {
+        match value {
+            DeValue::Boolean(value) => Ok(*value),
+            other => Err(wrong_type(other, "true or false, without quotes")),
+        }
+    }
+}
+
+/// The items of a comma-separated variable; an empty variable has none.
+fn split(text: &str) -> impl Iterator<Item = &str> {
+    let blank = text.trim().is_empty();
+    text.split(',').filter(move |_| !blank)
+}
+
+/// The texts of a TOML list.
+fn texts<'v>(value: &'v DeValue<'_>, example: &str) -> Result<Vec<&'v str>, String> {
+    let expected = format!("a list of texts such as {example}");
+    let DeValue::Array(items) = value else {
+        return Err(wrong_type(value, &expected));
+    };
+    items
+        .iter()
+        .map(|item| match item.get_ref() {
+            DeValue::String(text) => Ok(text.as_ref()),
+            other => Err(format!("holds {}; expected {expected}", name_of(other))),
+        })
+        .collect()
+}
+
+/// The table behind `[serve]`.
+pub(crate) fn table<'v, 'i>(value: &'v DeValue<'i>) -> Result<&'v DeTable<'i>, String> {
+    match value {
+        DeValue::Table(table) => Ok(table),
+        other => Err(wrong_type(other, "a table: [serve], and its keys below")),
+    }
+}
+
+fn wrong_type(value: &DeValue<'_>, expected: &str) -> String {
+    format!("is {}; expected {expected}", name_of(value))
+}
+
+fn name_of(value: &DeValue<'_>) -> &'static str {
+    match value {
+        DeValue::String(_) => "a text",
+        DeValue::Integer(_) | DeValue::Float(_) => "a number",
+        DeValue::Boolean(_) => "true or false",
+        DeValue::Datetime(_) => "a date",
+        DeValue::Array(_) => "a list",
+        DeValue::Table(_) => "a table",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_have_a_number_and_a_unit() {
+        for (text, milliseconds) in
+            [("500ms", 500), ("2s", 2_000), (" 2s ", 2_000), ("1m", 60_000), ("24h", 86_400_000), ("007s", 7_000)]
+        {
+            assert_eq!(parse_duration(text), Ok(Duration::from_millis(milliseconds)), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_a_duration_is_refused_with_a_reason() {
+        for (text, part) in [
+            ("", "not a duration"),
+            ("2", "not a duration"),
+            ("s", "not a duration"),
+            ("2 s", "not a duration"),
+            ("2sec", "not a duration"),
+            ("-2s", "not a duration"),
+            ("1.5s", "not a duration"),
+            ("2S", "not a duration"),
+            ("٢s", "not a duration"),
+            ("0s", "no time at all"),
+            ("25h", "longer than a day"),
+            ("99999999999999999999s", "longer than a day"),
+            ("18446744073709551615h", "longer than a day"),
+        ] {
+            let reason = parse_duration(text).unwrap_err();
+            assert!(reason.contains(part), "{text:?}: {reason}");
+        }
+    }
+
+    #[test]
+    fn flags_are_0_1_true_or_false() {
+        assert_eq!(bool::from_text("1"), Ok(true));
+        assert_eq!(bool::from_text(" true"), Ok(true));
+        assert_eq!(bool::from_text("0"), Ok(false));
+        assert_eq!(bool::from_text("false"), Ok(false));
+        for text in ["", "yes", "TRUE", "2", "on"] {
+            assert!(bool::from_text(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_list_in_a_variable_is_separated_by_commas() {
+        assert_eq!(Names::from_text("NVIDIA, Intel"), Ok(Names(vec!["NVIDIA".into(), "Intel".into()])));
+        assert_eq!(Names::from_text(""), Ok(Names(vec![])));
+        assert_eq!(Names::from_text("  "), Ok(Names(vec![])));
+        assert!(Names::from_text("NVIDIA,").is_err());
+        assert!(Services::from_text("node7,,node8").unwrap_err().contains("empty"));
+    }
+
+    #[test]
+    fn an_address_given_twice_counts_once() {
+        let Services(found) = Services::from_text("node7,node7:7701,node8").unwrap();
+        assert_eq!(found.iter().map(ToString::to_string).collect::<Vec<_>>(), ["node7:7701", "node8:7701"]);
+    }
+
+    #[test]
+    fn port_0_is_for_listening_only() {
+        assert!(Listen::from_text("127.0.0.1:0").is_ok());
+        assert!(Services::from_text("127.0.0.1:0").unwrap_err().contains("port 0"));
+    }
+
+    #[test]
+    fn a_service_must_listen_somewhere() {
+        assert!(Listen::from_text("").unwrap_err().contains("at least one address"));
+    }
+}

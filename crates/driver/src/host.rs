@@ -1,0 +1,155 @@
+//! Memory of the program (or our own mapped memory) that transfers read and fill.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use telecl_wire::region::Region;
+
+use crate::api::Memory;
+
+/// Start of memory that a call names. What lies behind it follows from the call's sizes and pitches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct HostPointer(NonNull<u8>);
+
+// SAFETY: an address; it is only dereferenced through `HostBox`, whose maker vouches for the memory.
+unsafe impl Send for HostPointer {}
+// SAFETY: as above.
+unsafe impl Sync for HostPointer {}
+
+impl HostPointer {
+    pub(crate) fn new(pointer: *mut u8) -> Option<HostPointer> {
+        NonNull::new(pointer).map(HostPointer)
+    }
+
+    pub(crate) fn address(self) -> usize {
+        self.0.as_ptr() as usize
+    }
+
+    /// The address `bytes` further on.
+    pub(crate) fn offset(self, bytes: u64) -> HostPointer {
+        let moved = self.0.as_ptr().wrapping_add(bytes as usize);
+        HostPointer(NonNull::new(moved).unwrap_or(self.0))
+    }
+}
+
+/// A box of units in memory, with pitches.
+#[derive(Clone, Debug)]
+pub(crate) struct HostBox {
+    start: HostPointer,
+    /// Units per row, rows, slices.
+    size: [u64; 3],
+    /// Bytes of a unit: 1 for buffers, a pixel for images.
+    unit: u64,
+    row_pitch: u64,
+    slice_pitch: u64,
+    /// Keeps memory of our own alive until a read has filled it.
+    _owner: Option<Arc<Memory>>,
+}
+
+impl HostBox {
+    /// # Safety
+    /// From `start`, all rows of the box with these pitches are readable; if the box is the target of
+    /// a read, they are writable, and stay so until the command has ended. Rows do not overlap.
+    pub(crate) unsafe fn new(
+        start: HostPointer,
+        size: [u64; 3],
+        unit: u64,
+        row_pitch: u64,
+        slice_pitch: u64,
+        owner: Option<Arc<Memory>>,
+    ) -> HostBox {
+        HostBox { start, size, unit, row_pitch, slice_pitch, _owner: owner }
+    }
+
+    pub(crate) fn size(&self) -> [u64; 3] {
+        self.size
+    }
+
+    pub(crate) fn unit(&self) -> u64 {
+        self.unit
+    }
+
+    /// Where the rows of `part` are: (offset, length) each, adjacent rows joined. `None` if the part is
+    /// not within the box.
+    fn spans(&self, part: &Region) -> Option<Vec<(usize, usize)>> {
+        if !Region::whole(self.size).contains(part) {
+            return None;
+        }
+        let row = part.size[0] * self.unit;
+        let rows_join = row == self.row_pitch || part.size[1] == 1;
+        let slices_join = rows_join && (part.size[1] * row == self.slice_pitch || part.size[2] == 1);
+        let at = |y: u64, z: u64| (part.origin[0] * self.unit + y * self.row_pitch + z * self.slice_pitch) as usize;
+        let [_, y0, z0] = part.origin;
+        let [_, rows, slices] = part.size;
+        Some(if slices_join {
+            vec![(at(y0, z0), (row * rows * slices) as usize)]
+        } else if rows_join {
+            (z0..z0 + slices).map(|z| (at(y0, z), (row * rows) as usize)).collect()
+        } else {
+            (z0..z0 + slices).flat_map(|z| (y0..y0 + rows).map(move |y| (at(y, z), row as usize))).collect()
+        })
+    }
+
+    /// The memory of `part`, in packed order, to be filled with `len` bytes. `None` if the part is not
+    /// within the box or does not have that many bytes.
+    pub(crate) fn fill_target(&mut self, part: &Region, len: usize) -> Option<Vec<&mut [u8]>> {
+        if part.volume()?.checked_mul(self.unit)? != len as u64 {
+            return None;
+        }
+        let spans = self.spans(part)?;
+        // SAFETY: the spans lie within the box, which is writable by the contract of `new`, and do not
+        // overlap; `&mut self` and the session's single receiver thread make the access exclusive.
+        Some(spans.into_iter().map(|(offset, len)| unsafe { std::slice::from_raw_parts_mut(self.start.0.as_ptr().add(offset), len) }).collect())
+    }
+
+    /// The bytes of `part`, packed: straight from memory where they lie together, else through `scratch`.
+    pub(crate) fn packed<'s>(&'s self, part: &Region, scratch: &'s mut Vec<u8>) -> &'s [u8] {
+        let spans = self.spans(part).unwrap_or_default();
+        // SAFETY: the spans lie within the box, which is readable by the contract of `new`.
+        let slice = |(offset, len): (usize, usize)| unsafe { std::slice::from_raw_parts(self.start.0.as_ptr().add(offset), len) };
+        if let [single] = spans[..] {
+            return slice(single);
+        }
+        scratch.clear();
+        spans.into_iter().for_each(|span| scratch.extend_from_slice(slice(span)));
+        scratch
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn box_over(memory: &mut [u8], size: [u64; 3], row_pitch: u64, slice_pitch: u64) -> HostBox {
+        let start = HostPointer::new(memory.as_mut_ptr()).unwrap();
+        // SAFETY: the tests use boxes that fit the memory they are given.
+        unsafe { HostBox::new(start, size, 1, row_pitch, slice_pitch, None) }
+    }
+
+    #[test]
+    fn rows_with_gaps_are_packed_and_unpacked() {
+        let mut memory: Vec<u8> = (0..24).collect();
+        let mut host = box_over(&mut memory, [2, 2, 2], 4, 12);
+        let whole = Region::whole([2, 2, 2]);
+        assert_eq!(host.packed(&whole, &mut Vec::new()), [0, 1, 4, 5, 12, 13, 16, 17]);
+        for (row, fill) in host.fill_target(&whole, 8).unwrap().into_iter().zip(100..) {
+            row.fill(fill);
+        }
+        assert_eq!(memory[..8], [100, 100, 2, 3, 101, 101, 6, 7]);
+    }
+
+    #[test]
+    fn rows_without_gaps_are_one_piece() {
+        let mut memory = vec![0; 8];
+        let mut host = box_over(&mut memory, [2, 2, 2], 2, 4);
+        assert_eq!(host.fill_target(&Region::whole([2, 2, 2]), 8).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn a_part_outside_the_box_or_of_another_length_is_refused() {
+        let mut memory = vec![0; 8];
+        let mut host = box_over(&mut memory, [8, 1, 1], 8, 8);
+        assert!(host.fill_target(&Region::linear(4, 5), 5).is_none());
+        assert!(host.fill_target(&Region::linear(4, 4), 5).is_none());
+    }
+}

@@ -1,0 +1,197 @@
+//! Finding the services: connect, introduce ourselves, learn what they offer.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use telecl_net::{Address, ConnectError, FrameReceiver, FrameSender, ReceiveError, Stream, boot_id};
+use telecl_wire::handshake::{Handshake, Hello, MAGIC};
+use telecl_wire::info::Info;
+use telecl_wire::{DecodeError, PROTOCOL_VERSION};
+
+use super::Session;
+
+/// A service that answered, with what it offers.
+#[derive(Debug)]
+pub(crate) struct Node {
+    pub(crate) address: Address,
+    pub(crate) name: String,
+    pub(crate) round_trip: Duration,
+    pub(crate) same_node: bool,
+    pub(crate) platforms: Vec<NodePlatform>,
+}
+
+#[derive(Debug)]
+pub(crate) struct NodePlatform {
+    pub(crate) index: u32,
+    pub(crate) info: InfoTable,
+    pub(crate) devices: Vec<NodeDevice>,
+}
+
+#[derive(Debug)]
+pub(crate) struct NodeDevice {
+    pub(crate) id: u64,
+    pub(crate) info: InfoTable,
+}
+
+/// Answers to `clGet*Info` queries that came with the handshake.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct InfoTable(pub(crate) HashMap<u32, Result<Vec<u8>, i32>>);
+
+impl InfoTable {
+    pub(crate) fn new(entries: &[Info<'_>]) -> InfoTable {
+        let answer = |info: &Info<'_>| if info.status == 0 { Ok(info.value.to_vec()) } else { Err(info.status) };
+        InfoTable(entries.iter().map(|info| (info.param, answer(info))).collect())
+    }
+
+    pub(crate) fn bytes(&self, param: u32) -> Option<&[u8]> {
+        self.0.get(&param)?.as_deref().ok()
+    }
+
+    /// A number of up to eight bytes; 0 where the vendor gives none.
+    pub(crate) fn number(&self, param: u32) -> u64 {
+        let bytes = self.bytes(param).unwrap_or_default();
+        let mut wide = [0; 8];
+        let n = bytes.len().min(8);
+        wide[..n].copy_from_slice(&bytes[..n]);
+        u64::from_le_bytes(wide)
+    }
+
+    /// Text without its final NUL.
+    pub(crate) fn text(&self, param: u32) -> String {
+        let bytes = self.bytes(param).unwrap_or_default();
+        String::from_utf8_lossy(bytes.split(|&b| b == 0).next().unwrap_or_default()).into_owned()
+    }
+}
+
+/// Why a service is not used.
+#[derive(Debug)]
+pub(crate) enum HandshakeError {
+    Connect(ConnectError),
+    Receive(ReceiveError),
+    Refused(String),
+    Silent,
+}
+
+impl std::fmt::Display for HandshakeError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            HandshakeError::Connect(error) => error.fmt(f),
+            HandshakeError::Receive(error) => write!(f, "it does not answer as a telecl service: {error}"),
+            HandshakeError::Refused(reason) => write!(f, "it refused: {reason}"),
+            HandshakeError::Silent => f.write_str("it did not answer in time"),
+        }
+    }
+}
+
+impl From<ReceiveError> for HandshakeError {
+    fn from(error: ReceiveError) -> Self {
+        match error {
+            ReceiveError::Io(io) if matches!(io.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut) => {
+                HandshakeError::Silent
+            }
+            other => HandshakeError::Receive(other),
+        }
+    }
+}
+
+/// Connects to all services at once and waits no longer than `timeout` for the slowest.
+/// The result has the order of `addresses`.
+pub(crate) fn connect_all(
+    addresses: &[Address],
+    timeout: Duration,
+) -> Vec<(Address, Result<(Node, Arc<Session>), HandshakeError>)> {
+    if let [address] = addresses {
+        // No thread for the common case, unless a name must be resolved, which knows no deadline.
+        if is_numeric(address) {
+            return vec![(address.clone(), connect(address, timeout))];
+        }
+    }
+    let (results, arrivals) = mpsc::channel();
+    for (place, address) in addresses.iter().enumerate() {
+        let (results, address) = (results.clone(), address.clone());
+        let started = thread::Builder::new().name("telecl-connect".into()).stack_size(256 << 10).spawn(move || {
+            // Nobody listens any more if this took too long.
+            let _ = results.send((place, connect(&address, timeout)));
+        });
+        drop(started);
+    }
+    drop(results);
+    let deadline = Instant::now() + timeout;
+    let mut found: Vec<_> = addresses.iter().map(|address| (address.clone(), Err(HandshakeError::Silent))).collect();
+    while let Ok((place, result)) = arrivals.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+        found[place].1 = result;
+    }
+    found
+}
+
+fn is_numeric(address: &Address) -> bool {
+    match address {
+        Address::Tcp { host, .. } => host.parse::<std::net::IpAddr>().is_ok(),
+        Address::Unix(_) => true,
+    }
+}
+
+/// Connects to one service within `timeout` and shakes hands.
+pub(crate) fn connect(address: &Address, timeout: Duration) -> Result<(Node, Arc<Session>), HandshakeError> {
+    let begin = Instant::now();
+    let deadline = begin + timeout;
+    let stream = Stream::connect(address, deadline).map_err(HandshakeError::Connect)?;
+    let connected = begin.elapsed();
+    let io = |error| HandshakeError::Receive(ReceiveError::Io(error));
+    let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+    stream.set_receive_timeout(Some(left)).map_err(io)?;
+    let mut sender = FrameSender::new(stream.try_clone().map_err(io)?);
+    let mut receiver = FrameReceiver::new(stream);
+
+    let hello_sent = Instant::now();
+    let program = program_name();
+    let hello = Hello {
+        magic: MAGIC,
+        protocol: PROTOCOL_VERSION,
+        version: env!("CARGO_PKG_VERSION"),
+        program: &program,
+        pid: std::process::id(),
+    };
+    sender.send(&hello, &[]).map_err(io)?;
+    let node = {
+        let frame = receiver.next_frame()?.ok_or_else(|| io(std::io::ErrorKind::UnexpectedEof.into()))?;
+        let answered = hello_sent.elapsed();
+        match Handshake::decode(frame.opcode, frame.body).map_err(ReceiveError::Protocol)? {
+            Handshake::Welcome(welcome) => Node {
+                address: address.clone(),
+                name: welcome.node.to_owned(),
+                round_trip: answered.saturating_sub(Duration::from_nanos(welcome.took_ns)).min(connected.max(answered / 2)),
+                same_node: welcome.boot_id != [0; 16] && welcome.boot_id == boot_id(),
+                platforms: welcome
+                    .platforms
+                    .iter()
+                    .map(|platform| NodePlatform {
+                        index: platform.index,
+                        info: InfoTable::new(&platform.info),
+                        devices: platform
+                            .devices
+                            .iter()
+                            .map(|device| NodeDevice { id: device.id, info: InfoTable::new(&device.info) })
+                            .collect(),
+                    })
+                    .collect(),
+            },
+            Handshake::Refused(refused) => {
+                let reason = format!("{} (it speaks protocol {}, this driver {PROTOCOL_VERSION})", refused.reason, refused.protocol);
+                return Err(HandshakeError::Refused(reason));
+            }
+            _ => return Err(ReceiveError::Protocol(DecodeError::BadValue).into()),
+        }
+    };
+    receiver.stream().set_receive_timeout(None).map_err(io)?;
+    let session = Session::new(address.to_string(), receiver, sender).map_err(io)?;
+    Ok((node, session))
+}
+
+fn program_name() -> String {
+    let path = std::env::current_exe().unwrap_or_default();
+    path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+}

@@ -1,0 +1,226 @@
+//! One connection to one service: the ordered stream out, completions and answers back in.
+//!
+//! Threads of the program append messages under the sender's lock. One thread per session
+//! (`telecl-rx`) takes what comes back: it completes events, wakes waiters and puts data where the
+//! program asked for it. Callbacks of the program run on a thread of their own (`telecl-callbacks`),
+//! so that they may call any API function. Both start with the first message.
+
+mod call;
+mod callbacks;
+mod connect;
+mod receive;
+
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
+
+use telecl_net::{FrameReceiver, FrameSender, Stream};
+use telecl_sys::{CL_DEVICE_NOT_AVAILABLE, CL_OUT_OF_HOST_MEMORY, ClError, ClResult};
+use telecl_wire::request::{Message, Stage};
+use telecl_wire::{CHUNK, FIRST_DRIVER_ID};
+
+pub(crate) use callbacks::{Callbacks, on_receiver_thread};
+pub(crate) use connect::{InfoTable, Node, NodeDevice, NodePlatform, connect, connect_all};
+
+use crate::api::{Context, Event};
+use crate::host::HostBox;
+use crate::registry::lock;
+use crate::{log, process};
+
+/// A command that the worker will report about.
+#[derive(Debug)]
+pub(crate) struct Pending {
+    pub(crate) event: Arc<Event>,
+    /// Of a read: where the bytes go.
+    pub(crate) target: Option<HostBox>,
+}
+
+/// The sessions of the process, by index of their node.
+#[derive(Debug, Default)]
+pub(crate) struct Sessions {
+    pub(crate) by_node: HashMap<usize, Arc<Session>>,
+}
+
+/// Include files and trees that the service has.
+#[derive(Debug, Default)]
+struct ShippedFiles {
+    files: HashSet<[u8; 32]>,
+    trees: HashMap<[u8; 32], u64>,
+}
+
+/// A connection to a service.
+///
+/// Locks: `sender`, `calls`, `pending`, `contexts` and `shipped` are each taken alone, for a few lines.
+#[derive(Debug)]
+pub(crate) struct Session {
+    /// What the platform name and the log call it.
+    address: String,
+    sender: Mutex<FrameSender>,
+    /// The receiving half, until the receiver thread takes it.
+    receiver: Mutex<Option<FrameReceiver>>,
+    stream: Stream,
+    next_id: AtomicU64,
+    calls: call::Calls,
+    pending: Mutex<HashMap<u64, Pending>>,
+    contexts: Mutex<HashMap<u64, Weak<Context>>>,
+    shipped: Mutex<ShippedFiles>,
+    callbacks: OnceLock<Callbacks>,
+    started: AtomicBool,
+    lost: AtomicBool,
+}
+
+impl Session {
+    /// A session over a connection whose handshake is done. Starts nothing yet.
+    fn new(address: String, receiver: FrameReceiver, sender: FrameSender) -> std::io::Result<Arc<Session>> {
+        let stream = sender.stream().try_clone()?;
+        for socket in [receiver.stream(), sender.stream(), &stream] {
+            process::remember_socket(std::os::fd::AsFd::as_fd(socket));
+        }
+        Ok(Arc::new(Session {
+            address,
+            sender: Mutex::new(sender),
+            receiver: Mutex::new(Some(receiver)),
+            stream,
+            next_id: AtomicU64::new(FIRST_DRIVER_ID),
+            calls: call::Calls::default(),
+            pending: Mutex::default(),
+            contexts: Mutex::default(),
+            shipped: Mutex::default(),
+            callbacks: OnceLock::new(),
+            started: AtomicBool::new(false),
+            lost: AtomicBool::new(false),
+        }))
+    }
+
+    /// Starts the threads; called when the first context is made.
+    pub(crate) fn start(self: &Arc<Self>) -> ClResult<()> {
+        let Some(receiver) = lock(&self.receiver).take() else { return Ok(()) };
+        let callbacks = Callbacks::start().map_err(|_| ClError(CL_OUT_OF_HOST_MEMORY))?;
+        let _ = self.callbacks.set(callbacks);
+        receive::start(self, receiver).map_err(|_| ClError(CL_OUT_OF_HOST_MEMORY))?;
+        self.started.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    pub(crate) fn is_lost(&self) -> bool {
+        self.lost.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn next_id(&self) -> u64 {
+        self.next_ids(1)
+    }
+
+    /// The first of `count` consecutive new ids.
+    pub(crate) fn next_ids(&self, count: u64) -> u64 {
+        self.next_id.fetch_add(count, Ordering::Relaxed)
+    }
+
+    /// Puts a one-way message on the stream.
+    pub(crate) fn post<'a, M: Message<'a>>(&self, message: &M, payload: &[u8]) -> ClResult<()> {
+        if self.is_lost() || process::is_exiting() {
+            return Err(ClError(CL_DEVICE_NOT_AVAILABLE));
+        }
+        let sent = lock(&self.sender).send(message, payload);
+        sent.map_err(|error| {
+            // The receiver thread sees the end too and fails everything that is pending.
+            log::debug(format_args!("cannot send to {}: {error}", self.address));
+            self.stream.shutdown();
+            ClError(CL_DEVICE_NOT_AVAILABLE)
+        })
+    }
+
+    /// Puts data on the stream that a later message uses: as its payload if that is small enough
+    /// (then the number is 0), else in stages under the number returned.
+    pub(crate) fn stage<'d>(&self, data: &'d [u8]) -> ClResult<(u64, &'d [u8])> {
+        if data.len() <= CHUNK {
+            return Ok((0, data));
+        }
+        let id = self.next_id();
+        for chunk in data.chunks(CHUNK) {
+            self.post(&Stage { id }, chunk)?;
+        }
+        Ok((id, &[]))
+    }
+
+    /// Remembers who waits for a command, before the command is posted.
+    pub(crate) fn expect(&self, event: u64, pending: Pending) {
+        lock(&self.pending).insert(event, pending);
+        // A session that was lost meanwhile has already failed what was pending then.
+        if self.is_lost() {
+            self.fail_pending();
+        }
+    }
+
+    /// Forgets a command that could not be posted.
+    pub(crate) fn forget(&self, event: u64) {
+        lock(&self.pending).remove(&event);
+    }
+
+    /// Notes that a file with this hash is on the service from now on; `false` if it was already.
+    pub(crate) fn remember_file(&self, hash: [u8; 32]) -> bool {
+        lock(&self.shipped).files.insert(hash)
+    }
+
+    /// The number of the include tree with this hash, and whether it is new to the service. Trees live
+    /// as long as the session.
+    pub(crate) fn tree(&self, hash: [u8; 32]) -> (u64, bool) {
+        match lock(&self.shipped).trees.entry(hash) {
+            Entry::Occupied(known) => (*known.get(), false),
+            Entry::Vacant(fresh) => (*fresh.insert(self.next_id()), true),
+        }
+    }
+
+    pub(crate) fn add_context(&self, id: u64, context: Weak<Context>) {
+        lock(&self.contexts).insert(id, context);
+    }
+
+    pub(crate) fn remove_context(&self, id: u64) {
+        lock(&self.contexts).remove(&id);
+    }
+
+    fn context(&self, id: u64) -> Option<Arc<Context>> {
+        lock(&self.contexts).get(&id)?.upgrade()
+    }
+
+    /// Runs `job` on the callback thread.
+    pub(crate) fn run_callback(&self, job: impl FnOnce() + Send + 'static) {
+        if let Some(callbacks) = self.callbacks.get() {
+            callbacks.run(Box::new(job));
+        }
+    }
+
+    /// The connection is gone: everything that waits gets its error.
+    fn lose(&self, reason: &str) {
+        if self.lost.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        log::debug(format_args!("session with {} is lost: {reason}", self.address));
+        self.stream.shutdown();
+        self.fail_calls();
+        self.fail_pending();
+        let contexts: Vec<_> = lock(&self.contexts).values().filter_map(Weak::upgrade).collect();
+        for context in contexts {
+            context.notify(&format!("telecl: session with {} is lost: {reason}", self.address), &[]);
+        }
+    }
+
+    fn fail_pending(&self) {
+        let pending: Vec<_> = lock(&self.pending).drain().collect();
+        for (_, pending) in pending {
+            pending.event.finish(CL_DEVICE_NOT_AVAILABLE, [0; 5]);
+        }
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.stream.shutdown();
+        let sender = self.sender.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
+        process::forget_socket(std::os::fd::AsFd::as_fd(sender.stream()));
+        process::forget_socket(std::os::fd::AsFd::as_fd(&self.stream));
+        if let Some(receiver) = self.receiver.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner) {
+            process::forget_socket(std::os::fd::AsFd::as_fd(receiver.stream()));
+        }
+    }
+}

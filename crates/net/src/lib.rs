@@ -1,0 +1,17 @@
+//! Addresses, sockets and frames. Knows how bytes travel, not what they mean in OpenCL.
+//!
+//! Sending uses `sendmsg` with MSG_NOSIGNAL throughout: std's `write_vectored` would end the host
+//! program with SIGPIPE when the peer has gone away, and its signal handlers are not ours to change.
+#![forbid(unsafe_code)]
+
+mod address;
+mod node;
+mod receive;
+mod send;
+mod stream;
+
+pub use address::{Address, AddressError};
+pub use node::{boot_id, host_name};
+pub use receive::{Frame, FrameReceiver, Payload, ReceiveError};
+pub use send::FrameSender;
+pub use stream::{ConnectError, Listener, Stream};

@@ -1,0 +1,168 @@
+//! Connected sockets and listeners, TCP and Unix alike.
+
+use std::fs;
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use rustix::net::sockopt::{self, Timeout};
+
+use crate::Address;
+
+/// A connected socket.
+#[derive(Debug)]
+pub struct Stream(OwnedFd);
+
+/// Why a service could not be reached.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    #[error("cannot resolve {address}: {cause}")]
+    Resolve { address: Address, cause: io::Error },
+    #[error("cannot reach {address}: {cause}")]
+    Unreachable { address: Address, cause: io::Error },
+}
+
+impl Stream {
+    /// Connects until `deadline`, trying every address that a name stands for. Resolving a name may
+    /// take longer than that; callers that cannot wait do it in a thread of its own.
+    pub fn connect(address: &Address, deadline: Instant) -> Result<Stream, ConnectError> {
+        match address {
+            Address::Unix(path) => UnixStream::connect(path)
+                .map(|stream| Stream(stream.into()))
+                .map_err(|cause| ConnectError::Unreachable { address: address.clone(), cause }),
+            Address::Tcp { host, port } => {
+                let candidates = (host.as_str(), *port)
+                    .to_socket_addrs()
+                    .map_err(|cause| ConnectError::Resolve { address: address.clone(), cause })?;
+                connect_any(candidates, deadline)
+                    .map_err(|cause| ConnectError::Unreachable { address: address.clone(), cause })
+            }
+        }
+    }
+
+    /// Takes over a connected socket, for example one inherited from a parent process.
+    pub fn from_fd(fd: OwnedFd) -> Stream {
+        Stream(fd)
+    }
+
+    pub fn into_fd(self) -> OwnedFd {
+        self.0
+    }
+
+    /// Another handle on the same socket.
+    pub fn try_clone(&self) -> io::Result<Stream> {
+        self.0.try_clone().map(Stream)
+    }
+
+    /// Limits how long a receive may wait; `None` is for ever.
+    pub fn set_receive_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        Ok(sockopt::set_socket_timeout(&self.0, Timeout::Recv, timeout)?)
+    }
+
+    /// Limits how long a send may wait; `None` is for ever.
+    pub fn set_send_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        Ok(sockopt::set_socket_timeout(&self.0, Timeout::Send, timeout)?)
+    }
+
+    /// Ends the connection in both directions; a thread that waits for it wakes up.
+    pub fn shutdown(&self) {
+        // Fails only where the peer was faster.
+        let _ = rustix::net::shutdown(&self.0, rustix::net::Shutdown::Both);
+    }
+}
+
+impl AsFd for Stream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+fn connect_any(candidates: impl Iterator<Item = SocketAddr>, deadline: Instant) -> io::Result<Stream> {
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name stands for no address");
+    for candidate in candidates {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        match TcpStream::connect_timeout(&candidate, left) {
+            Ok(stream) => {
+                stream.set_nodelay(true)?;
+                return Ok(Stream(stream.into()));
+            }
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+/// A socket that waits for drivers.
+#[derive(Debug)]
+pub enum Listener {
+    Tcp(TcpListener),
+    Unix { listener: UnixListener, path: PathBuf },
+}
+
+impl Listener {
+    /// Listens at `address`. A Unix socket that nobody listens at any more is replaced.
+    pub fn bind(address: &Address) -> io::Result<Listener> {
+        match address {
+            Address::Tcp { host, port } => TcpListener::bind((host.as_str(), *port)).map(Listener::Tcp),
+            Address::Unix(path) => {
+                if is_stale_socket(path) {
+                    fs::remove_file(path)?;
+                }
+                let listener = UnixListener::bind(path)?;
+                Ok(Listener::Unix { listener, path: path.clone() })
+            }
+        }
+    }
+
+    /// Where it listens: with the real port if the system chose one.
+    pub fn address(&self) -> io::Result<Address> {
+        match self {
+            Listener::Tcp(listener) => {
+                let local = listener.local_addr()?;
+                Ok(Address::Tcp { host: local.ip().to_string(), port: local.port() })
+            }
+            Listener::Unix { path, .. } => Ok(Address::Unix(path.clone())),
+        }
+    }
+
+    /// The next connection and who it is from.
+    pub fn accept(&self) -> io::Result<(Stream, String)> {
+        match self {
+            Listener::Tcp(listener) => {
+                let (stream, peer) = listener.accept()?;
+                stream.set_nodelay(true)?;
+                Ok((Stream(stream.into()), peer.to_string()))
+            }
+            Listener::Unix { listener, path } => {
+                let (stream, _) = listener.accept()?;
+                let fd = OwnedFd::from(stream);
+                let peer = match sockopt::socket_peercred(&fd) {
+                    Ok(peer) => format!("{} pid {}", path.display(), peer.pid.as_raw_nonzero()),
+                    Err(_) => path.display().to_string(),
+                };
+                Ok((Stream(fd), peer))
+            }
+        }
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if let Listener::Unix { path, .. } = self {
+            // Somebody may have removed it already.
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
+fn is_stale_socket(path: &PathBuf) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket())
+        && UnixStream::connect(path).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+}

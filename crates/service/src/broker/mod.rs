@@ -1,0 +1,120 @@
+//! The broker: listens, welcomes, starts workers, and outlives whatever happens to them.
+//!
+//! Threads: the caller of [`serve`] accepts connections; each connection has a thread of its own, which later waits for
+//! the connection's worker (it must be the one that started it: PR_SET_PDEATHSIG fires when that *thread* ends).
+#![forbid(unsafe_code)]
+
+mod greeting;
+mod launch;
+mod listen;
+mod offer;
+mod registry;
+mod session;
+mod stop;
+
+use std::ffi::OsString;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize};
+use std::time::Duration;
+
+use telecl_net::Address;
+use tracing::{info, warn};
+
+use self::listen::Listeners;
+use self::offer::Offer;
+use self::registry::Registry;
+use self::stop::StopSignal;
+
+/// What a service is told at its start.
+#[derive(Clone, Debug)]
+pub struct ServeSettings {
+    pub listen: Vec<Address>,
+    /// Parts of the names of the platforms to offer, in any case; all if empty.
+    pub platforms: Vec<String>,
+    /// Likewise for devices.
+    pub devices: Vec<String>,
+    /// How long a connection may take to introduce itself.
+    pub handshake_timeout: Duration,
+    pub worker: WorkerCommand,
+}
+
+impl ServeSettings {
+    /// Everything as usual: all devices, five seconds to say hello.
+    pub fn new(listen: Vec<Address>, worker: WorkerCommand) -> ServeSettings {
+        let handshake_timeout = Duration::from_secs(5);
+        ServeSettings { listen, platforms: Vec::new(), devices: Vec::new(), handshake_timeout, worker }
+    }
+}
+
+/// How a worker is started: it must call [`crate::worker_main`], or [`crate::inventory_main`] if the further argument
+/// `--inventory` is given.
+#[derive(Clone, Debug)]
+pub struct WorkerCommand {
+    pub program: PathBuf,
+    pub args: Vec<OsString>,
+}
+
+impl WorkerCommand {
+    /// This executable with the argument `worker`.
+    pub fn current_executable() -> io::Result<WorkerCommand> {
+        Ok(WorkerCommand { program: std::env::current_exe()?, args: vec!["worker".into()] })
+    }
+}
+
+/// Why a service did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    #[error("no address to listen at; name one, for example 127.0.0.1:{}", telecl_wire::DEFAULT_PORT)]
+    NoAddress,
+    #[error("cannot listen at {address}: {cause}; {}", listen::advice(cause))]
+    Listen { address: Address, cause: io::Error },
+    #[error("cannot watch for signals: {0}")]
+    Signals(io::Error),
+    #[error("cannot wait for connections: {0}")]
+    Wait(io::Error),
+}
+
+/// What the threads of a broker share.
+#[derive(Debug)]
+struct Broker {
+    settings: ServeSettings,
+    offer: Offer,
+    node: String,
+    boot_id: [u8; 16],
+    next_session: AtomicU64,
+    /// Connections that have not introduced themselves yet.
+    strangers: AtomicUsize,
+    sessions: Registry,
+}
+
+/// Serves until SIGTERM or SIGINT, then ends the workers it started. `ready` is called once, with the real addresses,
+/// when drivers can connect.
+pub fn serve(settings: ServeSettings, ready: impl FnOnce(&[Address])) -> Result<(), ServeError> {
+    let stop = StopSignal::install().map_err(ServeError::Signals)?;
+    let listeners = Listeners::bind(&settings.listen)?;
+    let offer = offer::take_inventory(&settings);
+    let broker = Arc::new(Broker {
+        offer,
+        settings,
+        node: telecl_net::host_name(),
+        boot_id: telecl_net::boot_id(),
+        next_session: AtomicU64::new(1),
+        strangers: AtomicUsize::new(0),
+        sessions: Registry::default(),
+    });
+    let addresses = listeners.addresses();
+    let listening = addresses.iter().map(Address::to_string).collect::<Vec<_>>().join(" ");
+    info!(listening, platforms = broker.offer.platforms.len(), devices = broker.offer.device_count(), "service started");
+    ready(addresses);
+    let result = listeners.accept_until(&stop, |stream, peer| session::begin(&broker, stream, peer));
+    // Nobody new comes in while the rest leaves.
+    drop(listeners);
+    let left = broker.sessions.end_all();
+    if left > 0 {
+        warn!(sessions = left, "some sessions did not end in time");
+    }
+    info!("service stopped");
+    result.map_err(ServeError::Wait)
+}

@@ -1,0 +1,182 @@
+//! What the node has: asked of a child process once, narrowed to what the operator wants to offer.
+
+use std::collections::HashSet;
+use std::io::{self, Read};
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use telecl_opencl::info::string;
+use telecl_sys::{CL_DEVICE_NAME, CL_PLATFORM_NAME, CL_SUCCESS};
+use telecl_wire::info::{Info, Inventory, Platform};
+use tracing::{info, warn};
+
+use super::{ServeSettings, launch};
+
+/// A vendor's driver that starts a GPU from cold may take its time; one that hangs must not take ours.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// More than any node has; bounds what a broken driver can make us read.
+const LONGEST: usize = 64 << 20;
+
+/// What drivers are told about the node. Read once and kept for the life of the process.
+#[derive(Debug, Default)]
+pub(crate) struct Offer {
+    pub(crate) platforms: Vec<Platform<'static>>,
+}
+
+impl Offer {
+    pub(crate) fn device_count(&self) -> usize {
+        self.platforms.iter().map(|platform| platform.devices.len()).sum()
+    }
+
+    /// The ids of all devices, as a worker gets them.
+    pub(crate) fn device_ids(&self) -> String {
+        let devices = self.platforms.iter().flat_map(|platform| &platform.devices);
+        devices.map(|device| device.id.to_string()).collect::<Vec<_>>().join(",")
+    }
+}
+
+/// Asks a child process what the node has. Nothing is not an error: the service starts, says so, and offers nothing.
+pub(crate) fn take_inventory(settings: &ServeSettings) -> Offer {
+    let bytes = match ask(settings) {
+        Ok(bytes) => bytes,
+        Err(error) => {
+            warn!(%error, "cannot find out what this node has; offering nothing");
+            return Offer::default();
+        }
+    };
+    // Never freed: every welcome refers to it.
+    let inventory: Inventory<'static> = match telecl_wire::decode(Vec::leak(bytes)) {
+        Ok(inventory) => inventory,
+        Err(error) => {
+            warn!(%error, "the inventory of this node is unreadable; offering nothing");
+            return Offer::default();
+        }
+    };
+    if inventory.platforms.is_empty() {
+        warn!("no OpenCL platform on this node; offering nothing (is a vendor's OpenCL driver installed? see clinfo)");
+        return Offer::default();
+    }
+    let offer = select(inventory, &settings.platforms, &settings.devices);
+    if offer.platforms.is_empty() {
+        warn!("no device of this node matches the chosen platforms and devices; offering nothing");
+    }
+    for platform in &offer.platforms {
+        for device in &platform.devices {
+            let (platform, name) = (name(&platform.info, CL_PLATFORM_NAME), name(&device.info, CL_DEVICE_NAME));
+            info!(device = device.id, name, platform, "offering device");
+        }
+    }
+    offer
+}
+
+fn ask(settings: &ServeSettings) -> io::Result<Vec<u8>> {
+    let mut command = launch::command(&settings.worker);
+    command.arg("--inventory").stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut child = command.spawn()?;
+    let answer = read_answer(&mut child, Instant::now() + PATIENCE);
+    if answer.is_err() {
+        // It may have ended by itself.
+        let _ = child.kill();
+    }
+    let status = child.wait()?;
+    match answer {
+        Ok(_) if !status.success() => Err(io::Error::other(format!("the inventory process ended with {status}"))),
+        other => other,
+    }
+}
+
+fn read_answer(child: &mut Child, deadline: Instant) -> io::Result<Vec<u8>> {
+    let mut output = child.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
+    let mut bytes = Vec::new();
+    let mut buffer = vec![0; 64 << 10];
+    loop {
+        let left = Timespec::try_from(deadline.saturating_duration_since(Instant::now())).map_err(io::Error::other)?;
+        match poll(&mut [PollFd::new(&output, PollFlags::IN)], Some(&left)) {
+            Ok(0) => return Err(io::Error::new(io::ErrorKind::TimedOut, "a vendor's driver does not answer")),
+            Err(Errno::INTR) => continue,
+            other => other?,
+        };
+        match output.read(&mut buffer)? {
+            0 => return Ok(bytes),
+            n => bytes.extend_from_slice(&buffer[..n]),
+        }
+        if bytes.len() > LONGEST {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "the inventory is absurdly long"));
+        }
+    }
+}
+
+/// Keeps the devices whose name contains one of `devices`, on platforms whose name contains one of `platforms`.
+fn select(inventory: Inventory<'static>, platforms: &[String], devices: &[String]) -> Offer {
+    let mut unused: HashSet<&String> = platforms.iter().chain(devices).collect();
+    let mut matches = |name: &str, wanted: &[String]| {
+        let name = name.to_lowercase();
+        let hits: Vec<_> = wanted.iter().filter(|part| name.contains(&part.to_lowercase())).collect();
+        unused.retain(|part| !hits.contains(part));
+        wanted.is_empty() || !hits.is_empty()
+    };
+    let mut chosen = inventory.platforms;
+    chosen.retain_mut(|platform| {
+        if !matches(&name(&platform.info, CL_PLATFORM_NAME), platforms) {
+            return false;
+        }
+        platform.devices.retain(|device| matches(&name(&device.info, CL_DEVICE_NAME), devices));
+        // A platform without devices helps nobody, and some programs fail on one.
+        !platform.devices.is_empty()
+    });
+    for part in unused {
+        warn!(name = part, "no platform or device of this node has a name like this");
+    }
+    Offer { platforms: chosen }
+}
+
+fn name(info: &[Info<'_>], param: u32) -> String {
+    let found = info.iter().find(|info| info.param == param && info.status == CL_SUCCESS);
+    found.map(|info| string(info.value)).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use telecl_wire::info::Device;
+
+    use super::*;
+
+    fn named(param: u32, value: &'static [u8]) -> Vec<Info<'static>> {
+        vec![Info { param, status: CL_SUCCESS, value }]
+    }
+
+    fn node() -> Inventory<'static> {
+        let device = |id, name| Device { id, info: named(CL_DEVICE_NAME, name) };
+        Inventory {
+            platforms: vec![
+                Platform {
+                    index: 0,
+                    info: named(CL_PLATFORM_NAME, b"NVIDIA CUDA\0"),
+                    devices: vec![device(1, b"H200\0"), device(2, b"A100\0")],
+                },
+                Platform {
+                    index: 1,
+                    info: named(CL_PLATFORM_NAME, b"Portable Computing Language\0"),
+                    devices: vec![device(3, b"cpu-haswell\0")],
+                },
+            ],
+        }
+    }
+
+    fn chosen(platforms: &[&str], devices: &[&str]) -> String {
+        let owned = |names: &[&str]| names.iter().map(ToString::to_string).collect::<Vec<_>>();
+        select(node(), &owned(platforms), &owned(devices)).device_ids()
+    }
+
+    #[test]
+    fn everything_is_offered_unless_something_is_chosen() {
+        assert_eq!(chosen(&[], &[]), "1,2,3");
+        assert_eq!(chosen(&["nvidia"], &[]), "1,2");
+        assert_eq!(chosen(&["nvidia", "portable"], &["h200", "CPU"]), "1,3");
+        assert_eq!(chosen(&[], &["a100"]), "2");
+        assert_eq!(chosen(&["amd"], &[]), "");
+    }
+}

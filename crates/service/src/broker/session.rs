@@ -1,0 +1,133 @@
+//! The life of one connection, from accept to the end of its worker.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::net::sockopt;
+use telecl_net::{FrameSender, Stream};
+use telecl_wire::PROTOCOL_VERSION;
+use telecl_wire::handshake::{Refused, Welcome};
+use tracing::{debug, info, warn};
+
+use super::greeting::{Caller, First, Unwelcome, read_hello, wait_for_request};
+use super::{Broker, launch};
+
+/// How many connections may be about to introduce themselves. Each costs a thread for at most the handshake timeout.
+const MOST_STRANGERS: usize = 256;
+
+/// Until tenants are known: whom a session is accounted to.
+pub(crate) const ANONYMOUS: &str = "anonymous";
+
+/// Attends to a new connection in a thread of its own.
+pub(crate) fn begin(broker: &Arc<Broker>, stream: Stream, peer: String) {
+    let stranger = Stranger::new(broker);
+    if broker.strangers.load(Ordering::Relaxed) > MOST_STRANGERS {
+        warn!(peer, "connection refused: too many others have not introduced themselves");
+        refuse(stream, "the service has too many connections; try again", Duration::from_millis(100));
+        return;
+    }
+    // A peer that vanished with its node would otherwise hold its devices for ever.
+    keep_alive(&stream);
+    let thread = thread::Builder::new().name("telecl-session".into()).stack_size(512 << 10);
+    if let Err(error) = thread.spawn(move || attend(stream, peer, stranger)) {
+        warn!(%error, "cannot start a thread for a connection");
+    }
+}
+
+/// Counts a connection until it has introduced itself.
+struct Stranger(Arc<Broker>);
+
+impl Stranger {
+    fn new(broker: &Arc<Broker>) -> Stranger {
+        broker.strangers.fetch_add(1, Ordering::Relaxed);
+        Stranger(Arc::clone(broker))
+    }
+}
+
+impl Drop for Stranger {
+    fn drop(&mut self) {
+        self.0.strangers.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+fn attend(stream: Stream, peer: String, stranger: Stranger) {
+    let broker = Arc::clone(&stranger.0);
+    let timeout = broker.settings.handshake_timeout;
+    let caller = match read_hello(&stream, timeout) {
+        Ok(caller) => caller,
+        // Health checks and port scans do this all day.
+        Err(Unwelcome::Left) => return debug!(peer, "connection closed without a word"),
+        Err(reason) => {
+            warn!(peer, %reason, "connection refused");
+            if reason.is_driver() {
+                refuse(stream, &reason.to_string(), timeout);
+            }
+            return;
+        }
+    };
+    let read = Instant::now();
+    drop(stranger);
+    let session = broker.next_session.fetch_add(1, Ordering::Relaxed);
+    match stream.try_clone() {
+        Ok(handle) => {
+            if !broker.sessions.enter(session, handle) {
+                return refuse(stream, "the service is stopping", timeout);
+            }
+        }
+        Err(error) => return warn!(session, %error, "cannot keep a session"),
+    }
+    let Caller { program, pid, version } = caller;
+    info!(session, tenant = ANONYMOUS, peer, program, pid, version, "session opened");
+    let ended = converse(&broker, session, stream, read);
+    broker.sessions.leave(session);
+    let duration = read.elapsed();
+    match ended {
+        Ok(ended) => info!(session, tenant = ANONYMOUS, program, ?duration, ended, "session closed"),
+        Err(ended) => warn!(session, tenant = ANONYMOUS, program, ?duration, ended, "session closed"),
+    }
+}
+
+/// Welcomes, waits for the first request, and leaves the rest to a worker. Both results say how the session ended; an
+/// error is one that an operator may want to know about.
+fn converse(broker: &Broker, session: u64, stream: Stream, read: Instant) -> Result<String, String> {
+    let timeout = broker.settings.handshake_timeout;
+    let failed = |error: io::Error| error.to_string();
+    let mut sender = FrameSender::new(stream.try_clone().map_err(failed)?);
+    stream.set_send_timeout(Some(timeout)).map_err(failed)?;
+    let mut welcome = Welcome {
+        session,
+        version: env!("CARGO_PKG_VERSION"),
+        node: &broker.node,
+        boot_id: broker.boot_id,
+        took_ns: 0,
+        platforms: broker.offer.platforms.clone(),
+    };
+    welcome.took_ns = u64::try_from(read.elapsed().as_nanos()).unwrap_or(u64::MAX);
+    sender.send(&welcome, &[]).map_err(failed)?;
+    match wait_for_request(&stream, &mut sender, timeout) {
+        Ok(First::Request) => {}
+        Ok(First::Left) => return Ok("driver closed the connection".to_owned()),
+        Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Ok("connection reset".to_owned()),
+        Err(error) => return Err(error.to_string()),
+    }
+    stream.set_send_timeout(None).map_err(failed)?;
+    drop(sender);
+    launch::work(broker, session, stream)
+}
+
+fn refuse(stream: Stream, reason: &str, timeout: Duration) {
+    // A refusal that does not arrive changes nothing.
+    let _ = stream.set_send_timeout(Some(timeout));
+    let _ = FrameSender::new(stream).send(&Refused { reason, protocol: PROTOCOL_VERSION }, &[]);
+}
+
+fn keep_alive(stream: &Stream) {
+    // Unix sockets have no such options, and need none.
+    let _ = sockopt::set_socket_keepalive(stream, true);
+    let _ = sockopt::set_tcp_keepidle(stream, Duration::from_secs(30));
+    let _ = sockopt::set_tcp_keepintvl(stream, Duration::from_secs(10));
+    let _ = sockopt::set_tcp_keepcnt(stream, 3);
+}

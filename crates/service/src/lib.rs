@@ -1,0 +1,32 @@
+//! The service: what `telecl serve` does on a node with accelerators.
+//!
+//! A *broker* process listens, welcomes drivers and tells them what the node has; it never loads a vendor's OpenCL. A
+//! *worker* process per session owns the real OpenCL objects, because an OpenCL driver runs its users' code: a kernel
+//! that takes the process down ends one session and nothing else. The session's socket is handed from the one to the
+//! other when the first request arrives, so a program that only lists devices costs no worker.
+//!
+//! The command line uses [`serve`], [`worker_main`] and [`inventory_main`]; everything else is private.
+#![deny(unsafe_code)]
+
+mod broker;
+mod process;
+mod worker;
+
+pub use broker::{ServeError, ServeSettings, WorkerCommand, serve};
+pub use worker::{inventory_main, worker_main};
+
+/// Environment variables between a broker and its children.
+mod environment {
+    /// Set for every child: a telecl driver that finds it offers nothing, so that no service serves itself.
+    pub(crate) const INSIDE: &str = "TELECL_INSIDE_SERVICE";
+    /// What a driver is configured with; not inherited by children.
+    pub(crate) const SERVICES: &str = "TELECL_SERVICES";
+    /// Process id of the broker.
+    pub(crate) const BROKER: &str = "TELECL_BROKER";
+    /// Number of the session, for the log.
+    pub(crate) const SESSION: &str = "TELECL_SESSION";
+    /// The session's own directory.
+    pub(crate) const SCRATCH: &str = "TELECL_SCRATCH";
+    /// Ids of the root devices that the session may use, separated by commas.
+    pub(crate) const OFFERED: &str = "TELECL_OFFERED";
+}

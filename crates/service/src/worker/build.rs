@@ -1,0 +1,170 @@
+//! Builds, compiles and links: beside the stream of requests, in threads of their own.
+
+use std::ffi::{CStr, CString};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use telecl_opencl::{ClError, ClResult, Context, Device, Program};
+use telecl_sys::*;
+use telecl_wire::request::{Build, Compile, Link};
+
+use super::link;
+use super::program::ProgramSlot;
+use super::report::{DeviceIds, build_report};
+use super::session::Session;
+use super::start::guarded;
+
+/// More builds at once than this are refused; each has a thread and a compiler.
+const MOST_BUILDS: usize = 64;
+
+/// Compilers recurse deeply, and expect the stack of a program's first thread.
+const STACK: usize = 16 << 20;
+
+static BUILDS: AtomicUsize = AtomicUsize::new(0);
+
+/// What a build needs besides the program.
+struct Job {
+    name: &'static str,
+    call: u64,
+    slot: Arc<ProgramSlot>,
+    ids: DeviceIds,
+    /// (tree, directory) of the include trees in the options.
+    trees: Vec<(u64, String)>,
+    link: Arc<link::Link>,
+}
+
+impl Session {
+    pub(super) fn build(&mut self, request: &Build<'_>) {
+        let prepared = || {
+            let slot = Arc::clone(self.programs.get(request.program)?);
+            let (options, trees) = self.options(request.options, CL_INVALID_BUILD_OPTIONS, slot.is_from_source())?;
+            let devices = self.devices_of(request.devices)?;
+            let program = slot.program()?.clone();
+            Ok((self.job("Build", request.call, slot, trees), program, devices, options))
+        };
+        match prepared() {
+            Ok((job, program, devices, options)) => job.start(move || match program.build(&devices, &options) {
+                Ok(()) => (CL_SUCCESS, Some(program)),
+                Err(error) => (error.code(), Some(program)),
+            }),
+            Err(error) => self.link.answer("Build", request.call, &Err(error)),
+        }
+    }
+
+    pub(super) fn compile(&mut self, request: &Compile<'_>) {
+        let prepared = || {
+            let slot = Arc::clone(self.programs.get(request.program)?);
+            let (options, trees) = self.options(request.options, CL_INVALID_COMPILER_OPTIONS, slot.is_from_source())?;
+            let devices = self.devices_of(request.devices)?;
+            let headers: ClResult<Vec<(CString, Program)>> = request
+                .headers
+                .iter()
+                .map(|header| {
+                    let name = CString::new(header.name).map_err(|_| ClError(CL_INVALID_VALUE))?;
+                    Ok((name, self.program(header.program)?.clone()))
+                })
+                .collect();
+            let program = slot.program()?.clone();
+            Ok((self.job("Compile", request.call, slot, trees), program, devices, options, headers?))
+        };
+        match prepared() {
+            Ok((job, program, devices, options, headers)) => job.start(move || {
+                let headers: Vec<(&CStr, &Program)> =
+                    headers.iter().map(|(name, program)| (name.as_c_str(), program)).collect();
+                match program.compile(&devices, &options, &headers) {
+                    Ok(()) => (CL_SUCCESS, Some(program)),
+                    Err(error) => (error.code(), Some(program)),
+                }
+            }),
+            Err(error) => self.link.answer("Compile", request.call, &Err(error)),
+        }
+    }
+
+    pub(super) fn link(&mut self, request: &Link<'_>) {
+        type Prepared = (Context, Vec<Device>, CString, Vec<(u64, String)>, Vec<Program>);
+        let prepared = || -> ClResult<Prepared> {
+            let context = self.context(request.context)?.clone();
+            let (options, trees) = self.options(request.options, CL_INVALID_LINKER_OPTIONS, false)?;
+            let devices = self.devices_of(request.devices)?;
+            let inputs: ClResult<Vec<Program>> = request.inputs.iter().map(|id| self.program(id).cloned()).collect();
+            Ok((context, devices, options, trees, inputs?))
+        };
+        match prepared() {
+            Ok((context, devices, options, trees, inputs)) => {
+                let slot = Arc::new(ProgramSlot::default());
+                self.programs.insert(request.id, Ok(Arc::clone(&slot)));
+                self.job("Link", request.call, slot, trees).start(move || {
+                    let inputs: Vec<&Program> = inputs.iter().collect();
+                    context.link_program(&devices, &options, &inputs)
+                });
+            }
+            Err(error) => {
+                self.programs.insert(request.id, Err(error));
+                self.link.answer("Link", request.call, &Err(error));
+            }
+        }
+    }
+
+    fn job(&self, name: &'static str, call: u64, slot: Arc<ProgramSlot>, trees: Vec<(u64, String)>) -> Job {
+        Job { name, call, slot, ids: self.device_ids(), trees, link: Arc::clone(&self.link) }
+    }
+
+    /// The options as the vendor gets them, and the include trees they name.
+    fn options(&self, options: &[u8], invalid: i32, ask_for_args: bool) -> ClResult<(CString, Vec<(u64, String)>)> {
+        /// Without it many compilers forget what a kernel's arguments are. Known since OpenCL 1.2.
+        const ARG_INFO: &[u8] = b"-cl-kernel-arg-info";
+        let invalid = ClError(invalid);
+        let (mut options, trees) = self.includes.expand(options).ok_or(invalid)?;
+        if ask_for_args && !options.windows(ARG_INFO.len()).any(|window| window == ARG_INFO) {
+            if !options.is_empty() {
+                options.push(b' ');
+            }
+            options.extend_from_slice(ARG_INFO);
+        }
+        Ok((CString::new(options).map_err(|_| invalid)?, trees))
+    }
+}
+
+impl Job {
+    /// Runs `work` beside the session and replies with its report. `work` returns a status and the program, if any.
+    fn start(self, work: impl FnOnce() -> (i32, Option<Program>) + Send + 'static) {
+        let (link, call) = (Arc::clone(&self.link), self.call);
+        if BUILDS.fetch_add(1, Ordering::Relaxed) >= MOST_BUILDS {
+            BUILDS.fetch_sub(1, Ordering::Relaxed);
+            return link.answer(self.name, call, &Err(ClError(CL_OUT_OF_RESOURCES)));
+        }
+        let thread = thread::Builder::new().name("telecl-build".into()).stack_size(STACK);
+        let started = thread.spawn(move || {
+            let link = Arc::clone(&self.link);
+            guarded(&link, "build", || {
+                let (status, program) = work();
+                self.finish(status, program);
+            });
+            BUILDS.fetch_sub(1, Ordering::Relaxed);
+        });
+        if started.is_err() {
+            BUILDS.fetch_sub(1, Ordering::Relaxed);
+            link.answer("Build", call, &Err(ClError(CL_OUT_OF_HOST_MEMORY)));
+        }
+    }
+
+    fn finish(self, status: i32, program: Option<Program>) {
+        if status != CL_SUCCESS {
+            tracing::debug!(session = self.link.session(), call = self.name, error = %ClError(status), "call failed");
+        }
+        let report = match &program {
+            Some(program) => {
+                let (report, kinds) = build_report(program, &self.ids, &self.trees);
+                self.slot.set_kinds(kinds);
+                report
+            }
+            None => Vec::new(),
+        };
+        // A program that was linked becomes known before the driver hears of it.
+        if let Some(program) = program {
+            self.slot.fill(program);
+        }
+        self.link.reply(self.call, status, &report);
+    }
+}

@@ -1,0 +1,62 @@
+//! Contexts, and the image formats they support.
+
+use telecl_opencl::{ClError, ClResult, Context, Device, Notify};
+use telecl_sys::*;
+use telecl_wire::Ids;
+use telecl_wire::reply::{self, Format};
+use telecl_wire::request::{CreateContext, ImageFormats, Message};
+
+use super::completion::Note;
+use super::session::Session;
+
+/// Longer messages of a vendor are cut; nobody reads them.
+const LONGEST_NOTICE: usize = 64 << 10;
+
+#[derive(Debug)]
+pub(crate) struct ContextEntry {
+    pub(super) context: Context,
+}
+
+impl Session {
+    pub(super) fn create_context(&mut self, request: &CreateContext<'_>) {
+        let made = self.make_context(request);
+        self.link.created(CreateContext::OPCODE, "CreateContext", request.id, request.id, &made);
+        self.contexts.insert(request.id, made);
+    }
+
+    fn make_context(&self, request: &CreateContext<'_>) -> ClResult<ContextEntry> {
+        let platform = self.platforms.get(request.platform as usize).and_then(Option::as_ref);
+        let platform = platform.ok_or(ClError(CL_INVALID_PLATFORM))?;
+        let devices = self.devices_of(request.devices)?;
+        let (completion, id) = (self.completion.clone(), request.id);
+        // Called on the vendor's threads, which must not wait for our link.
+        let notify: Notify = Box::new(move |message, private_info| {
+            let message = message.chars().take(LONGEST_NOTICE).collect();
+            let private_info = private_info[..private_info.len().min(LONGEST_NOTICE)].to_vec();
+            completion.note(Note::Notice { context: id, message, private_info });
+        });
+        let context = Context::new(platform, &devices, Some(notify))?;
+        Ok(ContextEntry { context })
+    }
+
+    pub(super) fn context(&self, id: u64) -> ClResult<&Context> {
+        Ok(&self.contexts.get(id)?.context)
+    }
+
+    /// The devices with these ids, in their order.
+    pub(super) fn devices_of(&self, ids: Ids<'_>) -> ClResult<Vec<Device>> {
+        ids.iter().map(|id| self.devices.get(id).cloned()).collect()
+    }
+
+    pub(super) fn image_formats(&self, request: &ImageFormats) {
+        let formats = self.context(request.context).and_then(|context| {
+            let formats = context.supported_image_formats(request.flags, request.kind)?;
+            let format = |format: &cl_image_format| Format {
+                order: format.image_channel_order,
+                data_type: format.image_channel_data_type,
+            };
+            Ok(reply::ImageFormats { formats: formats.iter().map(format).collect() })
+        });
+        self.link.answer_with("ImageFormats", request.call, formats);
+    }
+}

@@ -1,0 +1,76 @@
+//! Events: those of commands, and those that the program sets.
+
+use telecl_opencl::{ClError, ClResult, Event, Order};
+use telecl_sys::*;
+use telecl_wire::Ids;
+use telecl_wire::request::{CreateUserEvent, Message, SetUserEventStatus, WatchEvent};
+
+use super::completion::{Note, Token};
+use super::link::About;
+use super::session::Session;
+
+#[derive(Debug)]
+pub(crate) struct EventEntry {
+    pub(super) event: Event,
+    /// Of a command: what it is reported under. User events are not reported, the driver set them itself.
+    pub(super) token: Option<Token>,
+}
+
+impl Session {
+    pub(super) fn create_user_event(&mut self, request: &CreateUserEvent) {
+        let made = self.context(request.context).and_then(|context| context.create_user_event());
+        let made = made.map(|event| EventEntry { event, token: None });
+        self.link.created(CreateUserEvent::OPCODE, "CreateUserEvent", request.context, request.id, &made);
+        self.events.insert(request.id, made);
+    }
+
+    pub(super) fn set_user_event_status(&mut self, request: &SetUserEventStatus) {
+        // Commands that wait for it may be in queues that were not flushed; a driver may run them right here.
+        if self.unflushed {
+            self.flush_queues();
+        }
+        let set = self.events.get(request.event).and_then(|entry| entry.event.set_status(request.status));
+        if let Err(error) = set {
+            let opcode = SetUserEventStatus::OPCODE;
+            let about = About { opcode, name: "SetUserEventStatus", object: request.event, ..About::default() };
+            self.link.failed(about, error, 0);
+        }
+    }
+
+    /// Asks the vendor to be told; a status that it never reports is no error, for the end comes anyway.
+    pub(super) fn watch_event(&self, request: &WatchEvent) {
+        let Ok(entry) = self.events.get(request.event) else { return };
+        let (completion, event, status) = (self.completion.clone(), request.event, request.status);
+        if !matches!(status, CL_SUBMITTED | CL_RUNNING) {
+            return;
+        }
+        let reached = move |reached: i32| {
+            // A command that failed is completed, not running.
+            if reached >= CL_COMPLETE {
+                completion.note(Note::Reached { event, status });
+            }
+        };
+        if let Err(error) = entry.event.on_status(status, Box::new(reached)) {
+            tracing::debug!(session = self.link.session(), call = "WatchEvent", %error, "call failed");
+        }
+    }
+
+    /// What a command with these waits has to wait for, and what is reported before it.
+    ///
+    /// An event that failed before it came to be fails whatever waits for it.
+    pub(super) fn order_after(&self, waits: Ids<'_>) -> ClResult<(Order<'_>, Vec<Token>)> {
+        let mut order = Order::new();
+        let mut tokens = Vec::new();
+        for id in waits.iter() {
+            match self.events.entry(id) {
+                Some(Ok(entry)) => {
+                    order.push(&entry.event);
+                    tokens.extend(entry.token);
+                }
+                Some(Err(_)) => return Err(ClError(CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST)),
+                None => return Err(ClError(CL_INVALID_EVENT_WAIT_LIST)),
+            }
+        }
+        Ok((order, tokens))
+    }
+}

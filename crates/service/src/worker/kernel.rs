@@ -1,0 +1,178 @@
+//! Kernels and their arguments.
+
+use std::collections::HashMap;
+use std::ffi::CString;
+use std::sync::{Arc, Weak};
+
+use telecl_opencl::{ClError, ClResult, Kernel, Mem, Queue, Sampler};
+use telecl_sys::*;
+use telecl_wire::reply::ArgKind;
+use telecl_wire::request::{Arg, ArgForm, CloneKernel, CreateKernel, Message, SetArgs};
+
+use super::link::About;
+use super::memory::to_usize;
+use super::session::Session;
+use super::vendor;
+
+#[derive(Debug)]
+pub(crate) struct KernelEntry {
+    pub(super) kernel: Kernel,
+    /// What the arguments are, if the vendor said so.
+    kinds: Option<Arc<[ArgKind]>>,
+    /// Objects among the arguments. Weak, because OpenCL's kernels do not keep their arguments alive either: a program
+    /// that releases a buffer wants its memory back.
+    objects: HashMap<u32, Object>,
+}
+
+#[derive(Clone, Debug)]
+enum Object {
+    Memory(Weak<Mem>),
+    Sampler(Weak<Sampler>),
+    Queue(Weak<Queue>),
+}
+
+impl Object {
+    fn is_alive(&self) -> bool {
+        match self {
+            Object::Memory(mem) => mem.strong_count() > 0,
+            Object::Sampler(sampler) => sampler.strong_count() > 0,
+            Object::Queue(queue) => queue.strong_count() > 0,
+        }
+    }
+}
+
+impl KernelEntry {
+    /// The kernel, if none of its arguments has been released since it was set: a driver would use a dead handle.
+    pub(super) fn runnable(&self) -> ClResult<&Kernel> {
+        if self.objects.values().all(Object::is_alive) {
+            Ok(&self.kernel)
+        } else {
+            Err(ClError(CL_INVALID_KERNEL_ARGS))
+        }
+    }
+
+    /// Refuses bytes for an argument that is known to be something else; a driver would take them for a handle.
+    fn accepts_bytes(&self, index: u32) -> ClResult<()> {
+        let kind = self.kinds.as_ref().and_then(|kinds| kinds.get(index as usize));
+        match kind {
+            None | Some(ArgKind::Unknown | ArgKind::Value) => Ok(()),
+            Some(ArgKind::Buffer | ArgKind::Image | ArgKind::Pipe) => Err(ClError(CL_INVALID_MEM_OBJECT)),
+            Some(ArgKind::Sampler) => Err(ClError(CL_INVALID_SAMPLER)),
+            Some(ArgKind::Queue) => Err(ClError(CL_INVALID_DEVICE_QUEUE)),
+            Some(ArgKind::Local) => Err(ClError(CL_INVALID_ARG_VALUE)),
+        }
+    }
+
+    fn set_bytes(&mut self, arg: &Arg<'_>) -> ClResult<()> {
+        // CL_INVALID_ARG_SIZE if arg_size does not match the size of the data type.
+        if arg.size != arg.value.len() as u64 {
+            return Err(ClError(CL_INVALID_ARG_SIZE));
+        }
+        self.accepts_bytes(arg.index)?;
+        vendor::set_arg_bytes(&self.kernel, arg.index, arg.value)?;
+        self.objects.remove(&arg.index);
+        Ok(())
+    }
+
+    fn set_object(&mut self, arg: &Arg<'_>, target: &Target) -> ClResult<()> {
+        // CL_INVALID_ARG_SIZE if the argument is a memory object and arg_size is not sizeof(cl_mem), likewise others.
+        if arg.size != size_of::<cl_mem>() as u64 {
+            return Err(ClError(CL_INVALID_ARG_SIZE));
+        }
+        match target {
+            Target::Memory(mem) => self.kernel.set_arg_mem(arg.index, Some(mem))?,
+            Target::Sampler(sampler) => self.kernel.set_arg_sampler(arg.index, sampler)?,
+            Target::Queue(queue) => self.kernel.set_arg_queue(arg.index, queue)?,
+        }
+        let object = match target {
+            Target::Memory(mem) => Object::Memory(Arc::downgrade(mem)),
+            Target::Sampler(sampler) => Object::Sampler(Arc::downgrade(sampler)),
+            Target::Queue(queue) => Object::Queue(Arc::downgrade(queue)),
+        };
+        self.objects.insert(arg.index, object);
+        Ok(())
+    }
+
+    /// The vendor did not say what the argument is: what it refuses as an object is a value.
+    fn set_guess(&mut self, arg: &Arg<'_>, target: ClResult<Target>) -> ClResult<()> {
+        match target.and_then(|target| self.set_object(arg, &target)) {
+            Err(ClError(
+                CL_INVALID_ARG_SIZE | CL_INVALID_ARG_VALUE | CL_INVALID_MEM_OBJECT | CL_INVALID_SAMPLER
+                | CL_INVALID_DEVICE_QUEUE,
+            )) => self.set_bytes(arg),
+            other => other,
+        }
+    }
+}
+
+/// An object that becomes an argument.
+enum Target {
+    Memory(Arc<Mem>),
+    Sampler(Arc<Sampler>),
+    Queue(Arc<Queue>),
+}
+
+impl Session {
+    pub(super) fn create_kernel(&mut self, request: &CreateKernel<'_>) {
+        let make = || {
+            let slot = self.programs.get(request.program)?;
+            let name = CString::new(request.name).map_err(|_| ClError(CL_INVALID_KERNEL_NAME))?;
+            let kernel = slot.program()?.create_kernel(&name)?;
+            Ok(KernelEntry { kernel, kinds: slot.kinds_of(request.name), objects: HashMap::new() })
+        };
+        let made = make();
+        self.link.created(CreateKernel::OPCODE, "CreateKernel", 0, request.id, &made);
+        self.kernels.insert(request.id, made);
+    }
+
+    pub(super) fn clone_kernel(&mut self, request: &CloneKernel) {
+        let made = self.kernels.get(request.source).and_then(|source| {
+            let kernel = source.runnable()?.duplicate()?;
+            Ok(KernelEntry { kernel, kinds: source.kinds.clone(), objects: source.objects.clone() })
+        });
+        self.link.created(CloneKernel::OPCODE, "CloneKernel", 0, request.id, &made);
+        self.kernels.insert(request.id, made);
+    }
+
+    pub(super) fn set_args(&mut self, request: &SetArgs<'_>) {
+        if let Err(error) = self.try_set_args(request.kernel, &request.args) {
+            let about =
+                About { opcode: SetArgs::OPCODE, name: "SetArgs", object: request.kernel, ..About::default() };
+            self.link.failed(about, error, 0);
+        }
+    }
+
+    pub(super) fn try_set_args(&mut self, kernel: u64, args: &[Arg<'_>]) -> ClResult<()> {
+        for arg in args {
+            let target = match arg.form {
+                ArgForm::Memory | ArgForm::GuessMemory => {
+                    Some(self.memory.get(arg.object).map(|entry| Target::Memory(Arc::clone(&entry.mem))))
+                }
+                ArgForm::Sampler | ArgForm::GuessSampler => {
+                    Some(self.samplers.get(arg.object).map(|sampler| Target::Sampler(Arc::clone(sampler))))
+                }
+                ArgForm::Queue | ArgForm::GuessQueue => {
+                    Some(self.queues.get(arg.object).map(|entry| Target::Queue(Arc::clone(&entry.queue))))
+                }
+                ArgForm::Bytes | ArgForm::Local | ArgForm::NullMemory => None,
+            };
+            let entry = self.kernels.get_mut(kernel)?;
+            match (arg.form, target) {
+                (ArgForm::GuessMemory | ArgForm::GuessSampler | ArgForm::GuessQueue, Some(target)) => {
+                    entry.set_guess(arg, target)?;
+                }
+                (_, Some(target)) => entry.set_object(arg, &target?)?,
+                (ArgForm::Local, None) => {
+                    entry.kernel.set_arg_local(arg.index, to_usize(arg.size)?)?;
+                    entry.objects.remove(&arg.index);
+                }
+                (ArgForm::NullMemory, None) => {
+                    entry.kernel.set_arg_mem(arg.index, None)?;
+                    entry.objects.remove(&arg.index);
+                }
+                (_, None) => entry.set_bytes(arg)?,
+            }
+        }
+        self.kernels.get(kernel).map(|_| ())
+    }
+}

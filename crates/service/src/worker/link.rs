@@ -1,0 +1,141 @@
+//! What the worker sends, from whichever thread.
+
+use std::io;
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::Duration;
+
+use telecl_net::{FrameSender, Stream};
+use telecl_opencl::{ClError, ClResult};
+use telecl_wire::reply::{Closing, Completed, Failed, Reply, ReplyPart};
+use telecl_wire::request::Message;
+use telecl_wire::{CHUNK, Field};
+use tracing::debug;
+
+use crate::process::exit_now;
+
+/// The sending half of the session's link. Its lock is held while a frame is handed to the socket, and no other lock is
+/// taken meanwhile.
+///
+/// Nothing here returns an error: a link that does not take our frames has no driver behind it any more, and without a
+/// driver the process has no purpose.
+#[derive(Debug)]
+pub(crate) struct Link {
+    sender: Mutex<FrameSender>,
+    session: u64,
+}
+
+/// What a failed one-way request was about.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct About {
+    pub(crate) opcode: u16,
+    /// Its name, for people.
+    pub(crate) name: &'static str,
+    pub(crate) context: u64,
+    pub(crate) queue: u64,
+    pub(crate) object: u64,
+}
+
+impl Link {
+    pub(crate) fn new(stream: Stream, session: u64) -> Link {
+        Link { sender: Mutex::new(FrameSender::new(stream)), session }
+    }
+
+    /// The session's number, for the log.
+    pub(crate) fn session(&self) -> u64 {
+        self.session
+    }
+
+    /// Adds a frame to those that leave with the next flush.
+    pub(crate) fn push<'a>(&self, message: &impl Message<'a>, payload: &[u8]) {
+        let pushed = self.lock().push(message, payload);
+        self.must(pushed);
+    }
+
+    pub(crate) fn flush(&self) {
+        let flushed = self.lock().flush();
+        self.must(flushed);
+    }
+
+    /// A frame that leaves at once.
+    pub(crate) fn send<'a>(&self, message: &impl Message<'a>, payload: &[u8]) {
+        let sent = self.lock().send(message, payload);
+        self.must(sent);
+    }
+
+    /// Answers a request; a long answer goes in pieces, between which others may send.
+    pub(crate) fn reply(&self, call: u64, status: i32, answer: &[u8]) {
+        let mut rest = answer;
+        while rest.len() > CHUNK {
+            let (part, after) = rest.split_at(CHUNK);
+            self.send(&ReplyPart { call }, part);
+            rest = after;
+        }
+        self.send(&Reply { call, status }, rest);
+    }
+
+    /// Answers a request with what it came to.
+    pub(crate) fn answer(&self, name: &'static str, call: u64, result: &ClResult<Vec<u8>>) {
+        match result {
+            Ok(answer) => self.reply(call, 0, answer),
+            Err(error) => {
+                debug!(session = self.session, call = name, %error, "call failed");
+                self.reply(call, error.code(), &[]);
+            }
+        }
+    }
+
+    /// As [`Link::answer`], for answers that are a struct.
+    pub(crate) fn answer_with<'a>(&self, name: &'static str, call: u64, result: ClResult<impl Field<'a>>) {
+        self.answer(name, call, &result.map(|value| telecl_wire::encode(&value)));
+    }
+
+    /// Says that a one-way request failed. With an `event`, that its command has ended with it.
+    pub(crate) fn failed(&self, about: About, error: ClError, event: u64) {
+        let About { opcode, name, context, queue, object } = about;
+        debug!(session = self.session, call = name, %error, object, queue, "call failed");
+        let message = format!("{name} failed: {error}");
+        let status = error.code();
+        self.push(&Failed { opcode, status, context, queue, object, message: &message }, &[]);
+        if event != 0 {
+            self.push(&Completed { event, status, profile: [0; 5] }, &[]);
+        }
+        self.flush();
+    }
+
+    /// Says so if a one-way create failed.
+    pub(crate) fn created<T>(&self, opcode: u16, name: &'static str, context: u64, object: u64, made: &ClResult<T>) {
+        if let Err(error) = made {
+            self.failed(About { opcode, name, context, queue: 0, object }, *error, 0);
+        }
+    }
+
+    /// Tells the driver why the session ends, if it still listens; never waits for long.
+    pub(crate) fn closing(&self, reason: &str) {
+        let mut sender = match self.sender.try_lock() {
+            Ok(sender) => sender,
+            Err(TryLockError::Poisoned(sender)) => sender.into_inner(),
+            // Somebody is in the middle of a frame; nothing may be put there.
+            Err(TryLockError::WouldBlock) => return,
+        };
+        let _ = sender.stream().set_send_timeout(Some(Duration::from_millis(200)));
+        let _ = sender.send(&Closing { reason }, &[]);
+    }
+
+    fn must(&self, sent: io::Result<()>) {
+        match sent {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
+                // Ours to avoid: every sender cuts what it sends.
+                panic!("a frame was too long: {error}");
+            }
+            Err(error) => {
+                debug!(session = self.session, %error, "the driver is gone");
+                exit_now(0);
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, FrameSender> {
+        self.sender.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,37 @@
+//! A worker: one session's OpenCL objects, in a process of their own.
+//!
+//! Threads: the *executor* (the main thread) reads requests and makes the vendor's calls, none of which waits for a
+//! device; the *completion* thread tells the driver what has ended; *builds* have a thread each; the *output* thread
+//! passes on what kernels print; the *watcher* ends the process when the driver or the broker is gone, whatever the
+//! others are doing. Nothing is cleaned up at the end: the process's memory and devices go back with it.
+//!
+//! Everything in a request may be hostile. Ids are looked up in tables, lengths are checked before host memory is lent
+//! to the vendor, and what a vendor's driver makes of the rest hurts only this process.
+
+mod build;
+mod command;
+mod completion;
+mod context;
+mod device;
+mod event;
+mod includes;
+mod inventory;
+mod kernel;
+mod link;
+mod memory;
+mod output;
+mod params;
+mod program;
+mod query;
+mod queue;
+mod report;
+mod sampler;
+mod session;
+mod staging;
+mod start;
+mod table;
+mod transfer;
+mod vendor;
+mod watch;
+
+pub use self::start::{inventory_main, worker_main};

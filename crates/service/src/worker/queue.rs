@@ -1,0 +1,136 @@
+//! Command queues, and when their commands are handed to the device.
+
+use std::sync::Arc;
+
+use telecl_opencl::{ClResult, Order, Queue};
+use telecl_sys::*;
+use telecl_wire::request::{CreateQueue, Finish, Flush, Message, SetDefaultDeviceQueue};
+
+use super::completion::{Report, Token};
+use super::link::About;
+use super::session::Session;
+
+/// A queue of the driver is a queue of the vendor, which orders the commands.
+#[derive(Debug)]
+pub(crate) struct QueueEntry {
+    pub(super) queue: Arc<Queue>,
+    pub(super) context: u64,
+    pub(super) out_of_order: bool,
+    pub(super) profiling: bool,
+    /// Has commands that were not flushed.
+    pub(super) unflushed: bool,
+    /// In order: the last command to be reported. Out of order: all that may not have been reported.
+    pub(super) reported: Vec<Token>,
+    /// Out of order: what a barrier makes later commands wait for.
+    pub(super) fence: Vec<Token>,
+}
+
+impl QueueEntry {
+    /// What is reported before a command that comes now; `all` if the command waits for everything before it.
+    pub(super) fn before(&self, all: bool) -> Vec<Token> {
+        if all || !self.out_of_order { self.reported.clone() } else { self.fence.clone() }
+    }
+
+    /// Notes that the command `token` has come.
+    pub(super) fn note(&mut self, token: Token) {
+        if !self.out_of_order {
+            self.reported.clear();
+        }
+        self.reported.push(token);
+    }
+}
+
+impl Session {
+    pub(super) fn create_queue(&mut self, request: &CreateQueue<'_>) {
+        let made = self.make_queue(request);
+        self.link.created(CreateQueue::OPCODE, "CreateQueue", request.context, request.id, &made);
+        self.queues.insert(request.id, made);
+    }
+
+    fn make_queue(&self, request: &CreateQueue<'_>) -> ClResult<QueueEntry> {
+        const CLASSIC: u64 = CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE | CL_QUEUE_PROFILING_ENABLE;
+        let context = self.context(request.context)?;
+        let device = self.devices.get(request.device)?;
+        let properties: Vec<u64> = request.properties.iter().collect();
+        let bits = properties.chunks_exact(2).find(|pair| pair[0] == u64::from(CL_QUEUE_PROPERTIES));
+        let bits = bits.map_or(0, |pair| pair[1]);
+        let only_bits = properties.is_empty() || (properties.len() == 2 && properties[0] == CL_QUEUE_PROPERTIES.into());
+        let queue = if only_bits && bits & !CLASSIC == 0 {
+            context.create_queue(device, bits)?
+        } else {
+            context.create_queue_with_properties(device, &properties)?
+        };
+        Ok(QueueEntry {
+            queue: Arc::new(queue),
+            context: request.context,
+            out_of_order: bits & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE != 0,
+            profiling: bits & CL_QUEUE_PROFILING_ENABLE != 0,
+            unflushed: false,
+            reported: Vec::new(),
+            fence: Vec::new(),
+        })
+    }
+
+    /// Hands everything to the devices; called before the executor waits for the driver.
+    pub(super) fn flush_queues(&mut self) {
+        self.unflushed = false;
+        for (_, entry) in self.queues.iter_mut() {
+            if std::mem::take(&mut entry.unflushed) {
+                // What cannot be flushed fails in its own events.
+                let _ = entry.queue.flush();
+            }
+        }
+    }
+
+    pub(super) fn flush(&mut self, request: &Flush) {
+        let flushed = self.queues.get_mut(request.queue).and_then(|entry| {
+            entry.unflushed = false;
+            entry.queue.flush()
+        });
+        if let Err(error) = flushed {
+            let about = About { opcode: Flush::OPCODE, name: "Flush", queue: request.queue, ..About::default() };
+            self.link.failed(about, error, 0);
+        }
+    }
+
+    /// Replies when all commands so far have ended; nothing waits here.
+    pub(super) fn finish(&mut self, request: &Finish) {
+        if let Err(error) = self.begin_finish(request) {
+            self.link.answer("Finish", request.call, &Err(error));
+        }
+    }
+
+    fn begin_finish(&mut self, request: &Finish) -> ClResult<()> {
+        let entry = self.queues.get_mut(request.queue)?;
+        let marker = entry.queue.marker(&Order::new().with_event())?;
+        entry.unflushed = false;
+        entry.queue.flush()?;
+        let report = Report::Finished { call: request.call, queue: Queue::clone(&entry.queue) };
+        let group = self.completion.begin(report, 1, entry.before(true));
+        match marker {
+            Some(marker) => {
+                group.set_ends(marker.clone(), marker.clone());
+                self.completion.watch(&group, &marker);
+            }
+            None => self.completion.ended(&group, 1, CL_COMPLETE, None),
+        }
+        Ok(())
+    }
+
+    /// The vendor's queue lives until its commands have ended, but releasing it promises that they are handed over.
+    pub(super) fn release_queue(&mut self, id: u64) {
+        if let Ok(entry) = self.queues.get(id) {
+            let _ = entry.queue.flush();
+        }
+        self.queues.remove(id);
+    }
+
+    pub(super) fn set_default_device_queue(&self, request: &SetDefaultDeviceQueue) {
+        let set = || {
+            let (context, device) = (self.context(request.context)?, self.devices.get(request.device)?);
+            self.queues.get(request.queue)?.queue.make_device_default(context, device)?;
+            Ok(Vec::new())
+        };
+        self.link.answer("SetDefaultDeviceQueue", request.call, &set());
+    }
+}

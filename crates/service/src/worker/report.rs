@@ -1,0 +1,289 @@
+//! What a build came to: logs, kernels, and what is known about their arguments.
+
+use std::collections::HashMap;
+use std::ffi::CString;
+use std::sync::Arc;
+
+use telecl_opencl::{ClResult, Device, Kernel, Program, info};
+use telecl_sys::*;
+use telecl_wire::reply::{ArgKind, ArgReport, BuildReport, DeviceBuild, KernelOnDevice, KernelReport, TreeDirectory};
+
+use super::vendor;
+
+/// The driver's ids of the session's devices.
+#[derive(Clone, Debug)]
+pub(crate) struct DeviceIds(pub(crate) Vec<(u64, Device)>);
+
+impl DeviceIds {
+    /// The devices behind a list of handles, as OpenCL answers it.
+    fn behind(&self, handles: &[u8]) -> Vec<&(u64, Device)> {
+        let handles = handles.chunks_exact(size_of::<cl_device_id>()).filter_map(info::number);
+        handles.filter_map(|handle| self.0.iter().find(|(_, device)| device.raw() as u64 == handle)).collect()
+    }
+}
+
+/// Owns what a [`KernelReport`] refers to.
+struct KernelFacts {
+    name: Vec<u8>,
+    attributes: Vec<u8>,
+    args: Vec<ArgFacts>,
+    devices: Vec<KernelOnDevice>,
+}
+
+/// Owns what an [`ArgReport`] refers to.
+#[derive(Debug, Default)]
+struct ArgFacts {
+    size: u32,
+    info_status: i32,
+    address_qualifier: u32,
+    access_qualifier: u32,
+    type_qualifier: u64,
+    type_name: Vec<u8>,
+    name: Vec<u8>,
+}
+
+/// The encoded [`BuildReport`] of a program, and the kinds of its kernels' arguments.
+pub(crate) fn build_report(
+    program: &Program,
+    ids: &DeviceIds,
+    trees: &[(u64, String)],
+) -> (Vec<u8>, HashMap<Vec<u8>, Arc<[ArgKind]>>) {
+    let devices = program.info(CL_PROGRAM_DEVICES).unwrap_or_default();
+    let devices = ids.behind(&devices);
+    let logs: Vec<Vec<u8>> = devices.iter().map(|(_, device)| text(program.build_info(device, CL_PROGRAM_BUILD_LOG))).collect();
+    let number = |device: &Device, param| program.build_info(device, param).ok().and_then(|value| info::number(&value));
+    let builds: Vec<DeviceBuild<'_>> = devices
+        .iter()
+        .zip(&logs)
+        .map(|((id, device), log)| DeviceBuild {
+            device: *id,
+            status: number(device, CL_PROGRAM_BUILD_STATUS).map_or(CL_BUILD_NONE, |status| status as u32 as i32),
+            binary_type: number(device, CL_PROGRAM_BINARY_TYPE).map_or(CL_PROGRAM_BINARY_TYPE_NONE, |kind| kind as u32),
+            log,
+            global_variables: number(device, CL_PROGRAM_BUILD_GLOBAL_VARIABLE_TOTAL_SIZE).unwrap_or(0),
+        })
+        .collect();
+    let built: Vec<_> =
+        devices.iter().zip(&builds).filter(|(_, build)| build.status == CL_BUILD_SUCCESS).map(|(device, _)| *device).collect();
+    let facts: Vec<KernelFacts> = kernels(program).iter().map(|(name, kernel)| kernel_facts(name, kernel, &built)).collect();
+    let kinds = facts
+        .iter()
+        .map(|kernel| (kernel.name.clone(), kernel.args.iter().map(ArgFacts::kind).collect()))
+        .collect();
+    let report = BuildReport {
+        devices: builds,
+        kernels: facts.iter().map(KernelFacts::report).collect(),
+        trees: trees.iter().map(|(tree, directory)| TreeDirectory { tree: *tree, directory }).collect(),
+    };
+    (telecl_wire::encode(&report), kinds)
+}
+
+/// The kernels of an executable, in the vendor's order; none of anything else.
+fn kernels(program: &Program) -> Vec<(Vec<u8>, Kernel)> {
+    let Ok(names) = program.info(CL_PROGRAM_KERNEL_NAMES) else {
+        // Before OpenCL 1.2.
+        let kernels = program.create_kernels().unwrap_or_default();
+        return kernels.into_iter().map(|kernel| (text(kernel.info(CL_KERNEL_FUNCTION_NAME)), kernel)).collect();
+    };
+    let names = text(Ok(names));
+    let names = names.split(|&byte| byte == b';').filter(|name| !name.is_empty());
+    names
+        .filter_map(|name| {
+            let kernel = program.create_kernel(&CString::new(name).ok()?).ok()?;
+            Some((name.to_vec(), kernel))
+        })
+        .collect()
+}
+
+/// `kernel` is a throw-away: its arguments are tried out.
+fn kernel_facts(name: &[u8], kernel: &Kernel, devices: &[&(u64, Device)]) -> KernelFacts {
+    let count = kernel.info(CL_KERNEL_NUM_ARGS).ok().and_then(|value| info::number(&value)).unwrap_or(0);
+    let count = u32::try_from(count).unwrap_or(0);
+    KernelFacts {
+        name: name.to_vec(),
+        attributes: text(kernel.info(CL_KERNEL_ATTRIBUTES)),
+        args: (0..count).map(|index| arg_facts(kernel, index)).collect(),
+        devices: devices.iter().map(|(id, device)| on_device(kernel, *id, device)).collect(),
+    }
+}
+
+fn on_device(kernel: &Kernel, id: u64, device: &Device) -> KernelOnDevice {
+    let ask = |param| kernel.work_group_info(Some(device), param).unwrap_or_default();
+    let number = |param| info::number(&ask(param)).unwrap_or(0);
+    let mut compile_work_group_size = [0; 3];
+    let sizes = ask(CL_KERNEL_COMPILE_WORK_GROUP_SIZE);
+    for (size, bytes) in compile_work_group_size.iter_mut().zip(sizes.chunks_exact(size_of::<usize>())) {
+        *size = info::number(bytes).unwrap_or(0);
+    }
+    KernelOnDevice {
+        device: id,
+        work_group_size: number(CL_KERNEL_WORK_GROUP_SIZE),
+        compile_work_group_size,
+        preferred_multiple: number(CL_KERNEL_PREFERRED_WORK_GROUP_SIZE_MULTIPLE),
+        local_mem_size: number(CL_KERNEL_LOCAL_MEM_SIZE),
+        private_mem_size: number(CL_KERNEL_PRIVATE_MEM_SIZE),
+    }
+}
+
+fn arg_facts(kernel: &Kernel, index: u32) -> ArgFacts {
+    let ask = || -> ClResult<ArgFacts> {
+        let number = |param| kernel.arg_info(index, param).map(|value| info::number(&value).unwrap_or(0));
+        Ok(ArgFacts {
+            size: 0,
+            info_status: CL_SUCCESS,
+            address_qualifier: number(CL_KERNEL_ARG_ADDRESS_QUALIFIER)? as u32,
+            access_qualifier: number(CL_KERNEL_ARG_ACCESS_QUALIFIER)? as u32,
+            type_qualifier: number(CL_KERNEL_ARG_TYPE_QUALIFIER)?,
+            type_name: text(Ok(kernel.arg_info(index, CL_KERNEL_ARG_TYPE_NAME)?)),
+            name: text(Ok(kernel.arg_info(index, CL_KERNEL_ARG_NAME)?)),
+        })
+    };
+    let mut facts = match ask() {
+        Ok(facts) => facts,
+        Err(error) => return ArgFacts { info_status: error.code(), ..ArgFacts::default() },
+    };
+    if facts.kind() == ArgKind::Value {
+        facts.size = builtin_size(&facts.type_name).unwrap_or_else(|| tried_size(kernel, index));
+    }
+    facts
+}
+
+impl KernelFacts {
+    fn report(&self) -> KernelReport<'_> {
+        KernelReport {
+            name: &self.name,
+            attributes: &self.attributes,
+            args: self.args.iter().map(ArgFacts::report).collect(),
+            devices: self.devices.clone(),
+        }
+    }
+}
+
+impl ArgFacts {
+    fn kind(&self) -> ArgKind {
+        if self.info_status != CL_SUCCESS {
+            return ArgKind::Unknown;
+        }
+        arg_kind(self.address_qualifier, self.type_qualifier, &self.type_name)
+    }
+
+    fn report(&self) -> ArgReport<'_> {
+        ArgReport {
+            kind: self.kind(),
+            size: self.size,
+            info_status: self.info_status,
+            address_qualifier: self.address_qualifier,
+            access_qualifier: self.access_qualifier,
+            type_qualifier: self.type_qualifier,
+            type_name: &self.type_name,
+            name: &self.name,
+        }
+    }
+}
+
+/// What an argument is. Compilers give images and pipes any address space, so their type comes first.
+fn arg_kind(address_qualifier: u32, type_qualifier: u64, type_name: &[u8]) -> ArgKind {
+    let is_pointer = type_name.ends_with(b"*");
+    if type_qualifier & CL_KERNEL_ARG_TYPE_PIPE != 0 {
+        return ArgKind::Pipe;
+    }
+    if !is_pointer {
+        match type_name {
+            b"sampler_t" => return ArgKind::Sampler,
+            b"queue_t" => return ArgKind::Queue,
+            name if name.starts_with(b"image") && name.ends_with(b"_t") => return ArgKind::Image,
+            _ => {}
+        }
+    }
+    match address_qualifier {
+        CL_KERNEL_ARG_ADDRESS_LOCAL => ArgKind::Local,
+        CL_KERNEL_ARG_ADDRESS_GLOBAL | CL_KERNEL_ARG_ADDRESS_CONSTANT => ArgKind::Buffer,
+        CL_KERNEL_ARG_ADDRESS_PRIVATE => ArgKind::Value,
+        _ => ArgKind::Unknown,
+    }
+}
+
+/// Bytes of a type of OpenCL C; `None` for types of the program, and for those whose size is the device's.
+fn builtin_size(type_name: &[u8]) -> Option<u32> {
+    let name = std::str::from_utf8(type_name).ok()?;
+    let (name, unsigned) = match name.strip_prefix("unsigned ") {
+        Some(rest) => (rest, true),
+        None => (name, false),
+    };
+    let digits = name.len() - name.trim_end_matches(|c: char| c.is_ascii_digit()).len();
+    let (base, width) = name.split_at(name.len() - digits);
+    let size = match (base, unsigned) {
+        ("char", _) | ("uchar", false) => 1,
+        ("short", _) | ("ushort" | "half", false) => 2,
+        ("int", _) | ("uint" | "float", false) => 4,
+        ("long", _) | ("ulong" | "double", false) => 8,
+        _ => return None,
+    };
+    let width = match width {
+        "" => 1,
+        "2" => 2,
+        // Has the size and the alignment of four.
+        "3" | "4" => 4,
+        "8" => 8,
+        "16" => 16,
+        _ => return None,
+    };
+    Some(size * width)
+}
+
+/// Finds the size of a value by trial: the only one that the vendor takes. 0 if it takes any, or none.
+fn tried_size(kernel: &Kernel, index: u32) -> u32 {
+    const LARGEST: usize = 1024;
+    let zeros = [0; LARGEST + 1];
+    let takes = |size: usize| vendor::set_arg_bytes(kernel, index, &zeros[..size]).is_ok();
+    match (1..=LARGEST).find(|&size| takes(size)) {
+        Some(size) if !takes(size + 1) => size as u32,
+        _ => 0,
+    }
+}
+
+/// An answer that is text, without its NUL.
+fn text(answer: ClResult<Vec<u8>>) -> Vec<u8> {
+    let mut text = answer.unwrap_or_default();
+    let end = text.iter().position(|&byte| byte == 0).unwrap_or(text.len());
+    text.truncate(end);
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_of_builtin_types_are_those_of_the_specification() {
+        for (name, size) in [
+            ("char", 1), ("uchar", 1), ("unsigned char", 1), ("short3", 8), ("half", 2), ("int", 4), ("uint4", 16),
+            ("float3", 16), ("float16", 64), ("long", 8), ("ulong2", 16), ("double8", 64), ("unsigned int", 4),
+        ] {
+            assert_eq!(builtin_size(name.as_bytes()), Some(size), "{name}");
+        }
+        for name in ["bool", "size_t", "struct s", "u32", "float5", "float*", "int32", "unsigned float", "", "3"] {
+            assert_eq!(builtin_size(name.as_bytes()), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn kinds_follow_the_type_and_then_the_address_space() {
+        let (private, global) = (CL_KERNEL_ARG_ADDRESS_PRIVATE, CL_KERNEL_ARG_ADDRESS_GLOBAL);
+        for (address, name, kind) in [
+            (global, "float*", ArgKind::Buffer),
+            (CL_KERNEL_ARG_ADDRESS_CONSTANT, "int*", ArgKind::Buffer),
+            (CL_KERNEL_ARG_ADDRESS_LOCAL, "float*", ArgKind::Local),
+            (global, "image2d_t", ArgKind::Image),
+            (private, "image2d_array_msaa_depth_t", ArgKind::Image),
+            (private, "sampler_t", ArgKind::Sampler),
+            (private, "queue_t", ArgKind::Queue),
+            (private, "struct s", ArgKind::Value),
+            (global, "image_like_t*", ArgKind::Buffer),
+            (77, "int", ArgKind::Unknown),
+        ] {
+            assert_eq!(arg_kind(address, 0, name.as_bytes()), kind, "{name}");
+        }
+        assert_eq!(arg_kind(global, CL_KERNEL_ARG_TYPE_PIPE, b"int"), ArgKind::Pipe);
+    }
+}

@@ -1,0 +1,256 @@
+//! The session's state, and the loop that executes its requests in order.
+
+use std::collections::HashMap;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use telecl_net::{Frame, FrameReceiver, Payload, ReceiveError};
+use telecl_opencl::{Device, Library, Platform, Sampler};
+use telecl_sys::*;
+use telecl_wire::handshake::{Ping, Pong};
+use telecl_wire::request::{Kind, Message, Release};
+use telecl_wire::{Request, decode};
+use tracing::{info, warn};
+
+use super::completion::Completion;
+use super::context::ContextEntry;
+use super::event::EventEntry;
+use super::includes::Includes;
+use super::inventory;
+use super::kernel::KernelEntry;
+use super::link::Link;
+use super::memory::MemoryEntry;
+use super::output::Output;
+use super::program::ProgramSlot;
+use super::queue::QueueEntry;
+use super::staging::{Chunk, Pool};
+use super::table::Table;
+use super::transfer::OpenWrite;
+
+/// Everything that belongs to one driver. Only the executor has it; other threads get clones of what they need.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(super) link: Arc<Link>,
+    pub(super) output: Arc<Output>,
+    pub(super) completion: Completion,
+    /// By index; those without a device that is offered are `None`.
+    pub(super) platforms: Vec<Option<Platform>>,
+    pub(super) devices: Table<Device>,
+    pub(super) contexts: Table<ContextEntry>,
+    pub(super) queues: Table<QueueEntry>,
+    pub(super) memory: Table<MemoryEntry>,
+    pub(super) samplers: Table<Arc<Sampler>>,
+    pub(super) programs: Table<Arc<ProgramSlot>>,
+    pub(super) kernels: Table<KernelEntry>,
+    pub(super) events: Table<EventEntry>,
+    pub(super) includes: Includes,
+    pub(super) pool: Pool,
+    /// Writes of which only some parts have arrived, by their event.
+    pub(super) open_writes: HashMap<u64, OpenWrite>,
+    /// Bulk data that a later request names.
+    staged: HashMap<u64, Vec<u8>>,
+    /// Whether some queue has commands that were not flushed.
+    pub(super) unflushed: bool,
+}
+
+/// How a session ended.
+#[derive(Debug)]
+pub(crate) enum Ended {
+    /// The driver closed the connection.
+    Closed,
+    /// The driver sent something that is not our protocol.
+    Broken(String),
+}
+
+impl Session {
+    /// Loads the vendor's OpenCL. A node without any still has sessions; all they can do is fail properly.
+    pub(crate) fn new(
+        link: Arc<Link>,
+        output: Arc<Output>,
+        scratch: PathBuf,
+        offered: &[u64],
+    ) -> io::Result<Session> {
+        let mut platforms = Vec::new();
+        let mut devices = Table::new(CL_INVALID_DEVICE);
+        match Library::load() {
+            Ok(library) => {
+                for (platform, found) in inventory::enumerate(library) {
+                    let mut any = false;
+                    for (id, device) in found.into_iter().filter(|(id, _)| offered.contains(id)) {
+                        devices.insert(id, Ok(device));
+                        any = true;
+                    }
+                    platforms.push(any.then_some(platform));
+                }
+            }
+            Err(error) => warn!(session = link.session(), %error, "no OpenCL on this node"),
+        }
+        info!(session = link.session(), devices = devices.iter().count(), "worker ready");
+        Ok(Session {
+            completion: Completion::start(Arc::clone(&link), Arc::clone(&output))?,
+            link,
+            output,
+            platforms,
+            devices,
+            contexts: Table::new(CL_INVALID_CONTEXT),
+            queues: Table::new(CL_INVALID_COMMAND_QUEUE),
+            memory: Table::new(CL_INVALID_MEM_OBJECT),
+            samplers: Table::new(CL_INVALID_SAMPLER),
+            programs: Table::new(CL_INVALID_PROGRAM),
+            kernels: Table::new(CL_INVALID_KERNEL),
+            events: Table::new(CL_INVALID_EVENT),
+            includes: Includes::new(scratch),
+            pool: Pool::default(),
+            open_writes: HashMap::new(),
+            staged: HashMap::new(),
+            unflushed: false,
+        })
+    }
+
+    /// Executes requests until there are no more.
+    pub(crate) fn run(mut self, mut receiver: FrameReceiver) -> Ended {
+        loop {
+            if self.unflushed && receiver.is_drained() {
+                self.flush_queues();
+            }
+            let executed = match receiver.next_frame() {
+                Ok(Some(frame)) => self.execute(frame),
+                Ok(None) => return Ended::Closed,
+                Err(error) => Err(error),
+            };
+            match executed {
+                Ok(()) => {}
+                Err(ReceiveError::Io(_)) => return Ended::Closed,
+                Err(error) => return Ended::Broken(error.to_string()),
+            }
+        }
+    }
+
+    /// One request. Errors are those of the link; what OpenCL refuses is told to the driver, and work goes on.
+    fn execute(&mut self, frame: Frame<'_>) -> Result<(), ReceiveError> {
+        let Frame { opcode, body, mut payload } = frame;
+        if opcode == Ping::OPCODE {
+            let Ping { number } = decode(body)?;
+            self.link.send(&Pong { number }, &[]);
+            return Ok(());
+        }
+        match Request::decode(opcode, body)? {
+            Request::Stage(m) => payload.append_to(self.staged.entry(m.id).or_default())?,
+            Request::Release(m) => self.release(&m),
+            Request::Query(m) => self.query(&m),
+            Request::Check(m) => self.check(&m),
+
+            Request::CreateContext(m) => self.create_context(&m),
+            Request::CreateSubDevices(m) => self.create_sub_devices(&m),
+            Request::ImageFormats(m) => self.image_formats(&m),
+            Request::DeviceTimers(m) => self.device_timers(&m),
+            Request::CreateQueue(m) => self.create_queue(&m),
+            Request::SetDefaultDeviceQueue(m) => self.set_default_device_queue(&m),
+            Request::CreateBuffer(m) => {
+                let content = self.content(m.staged, payload)?;
+                self.create_buffer(&m, content.as_deref());
+            }
+            Request::CreateSubBuffer(m) => self.create_sub_buffer(&m),
+            Request::CreateImage(m) => {
+                let content = self.content(m.staged, payload)?;
+                self.create_image(&m, content.as_deref());
+            }
+            Request::CreatePipe(m) => self.create_pipe(&m),
+            Request::CreateSampler(m) => self.create_sampler(&m),
+            Request::CreateUserEvent(m) => self.create_user_event(&m),
+            Request::SetUserEventStatus(m) => self.set_user_event_status(&m),
+            Request::WatchEvent(m) => self.watch_event(&m),
+
+            Request::CreateProgramWithSource(m) => {
+                let source = self.content(m.staged, payload)?.unwrap_or_default();
+                self.create_program_with_source(&m, &source);
+            }
+            Request::CreateProgramWithIl(m) => {
+                let il = self.content(m.staged, payload)?.unwrap_or_default();
+                self.create_program_with_il(&m, &il);
+            }
+            Request::CreateProgramWithBinaries(m) => {
+                let binaries = self.content(m.staged, payload)?.unwrap_or_default();
+                self.create_program_with_binaries(&m, &binaries);
+            }
+            Request::CreateProgramWithBuiltInKernels(m) => self.create_program_with_built_in_kernels(&m),
+            Request::SetSpecializationConstant(m) => self.set_specialization_constant(&m),
+            Request::StoreFile(m) => {
+                let content = self.content(m.staged, payload)?.unwrap_or_default();
+                self.store_file(&m, &content);
+            }
+            Request::MakeTree(m) => self.make_tree(&m),
+            Request::Build(m) => self.build(&m),
+            Request::Compile(m) => self.compile(&m),
+            Request::Link(m) => self.link(&m),
+            Request::ProgramBinaries(m) => self.program_binaries(&m),
+            Request::CreateKernel(m) => self.create_kernel(&m),
+            Request::CloneKernel(m) => self.clone_kernel(&m),
+            Request::SetArgs(m) => self.set_args(&m),
+
+            Request::RunKernel(m) => self.run_kernel(&m),
+            Request::ReadBuffer(m) => self.read_buffer(&m),
+            Request::ReadRect(m) => self.read_rect(&m),
+            Request::ReadImage(m) => self.read_image(&m),
+            Request::WriteBuffer(m) => {
+                let chunk = self.chunk(payload)?;
+                self.write_buffer(&m, chunk);
+            }
+            Request::WriteRect(m) => {
+                let chunk = self.chunk(payload)?;
+                self.write_rect(&m, chunk);
+            }
+            Request::WriteImage(m) => {
+                let chunk = self.chunk(payload)?;
+                self.write_image(&m, chunk);
+            }
+            Request::CopyBuffer(m) => self.copy_buffer(&m),
+            Request::CopyRect(m) => self.copy_rect(&m),
+            Request::CopyImage(m) => self.copy_image(&m),
+            Request::CopyImageToBuffer(m) => self.copy_image_to_buffer(&m),
+            Request::CopyBufferToImage(m) => self.copy_buffer_to_image(&m),
+            Request::FillBuffer(m) => self.fill_buffer(&m),
+            Request::FillImage(m) => self.fill_image(&m),
+            Request::Migrate(m) => self.migrate(&m),
+            Request::Marker(m) => self.marker(&m),
+            Request::Barrier(m) => self.barrier(&m),
+            Request::Flush(m) => self.flush(&m),
+            Request::Finish(m) => self.finish(&m),
+        }
+        Ok(())
+    }
+
+    /// What came with a request: staged before it, or as its payload. `None` if there is neither.
+    fn content(&mut self, staged: u64, payload: Payload<'_>) -> Result<Option<Vec<u8>>, ReceiveError> {
+        if staged != 0 {
+            return Ok(Some(self.staged.remove(&staged).unwrap_or_default()));
+        }
+        if payload.is_empty() { Ok(None) } else { payload.read_to_vec().map(Some) }
+    }
+
+    /// The payload in memory that a device can read.
+    fn chunk(&self, mut payload: Payload<'_>) -> Result<Chunk, ReceiveError> {
+        let mut chunk = self.pool.take(payload.len());
+        payload.read_into(chunk.bytes_mut())?;
+        Ok(chunk)
+    }
+
+    /// The vendor keeps an object until the commands that use it have ended.
+    fn release(&mut self, request: &Release) {
+        let id = request.id;
+        match request.kind {
+            Kind::Context => self.contexts.remove(id),
+            Kind::Queue => self.release_queue(id),
+            Kind::Memory => self.memory.remove(id),
+            Kind::Sampler => self.samplers.remove(id),
+            Kind::Program => self.programs.remove(id),
+            Kind::Kernel => self.kernels.remove(id),
+            Kind::Event => self.events.remove(id),
+            // Root devices are not the driver's to give back.
+            Kind::Device if id >= telecl_wire::FIRST_DRIVER_ID => self.devices.remove(id),
+            Kind::Device => {}
+            Kind::Tree => self.includes.remove_tree(id),
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! Plays sessions over real sockets against a real broker, real workers and the node's own OpenCL.
+//!
+//! This executable is all three: `serve` and `worker` are how it starts itself.
+
+mod broker;
+mod client;
+mod commands;
+mod objects;
+mod programs;
+
+use std::io::Write;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use telecl_net::Address;
+use telecl_service::{ServeSettings, WorkerCommand, inventory_main, serve, worker_main};
+
+type Test = (&'static str, fn());
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    match args.first().map(String::as_str) {
+        Some("worker") => {
+            log();
+            if args.iter().any(|arg| arg == "--inventory") { inventory_main() } else { worker_main() }
+        }
+        Some("serve") => {
+            log();
+            run_broker(&args[1..])
+        }
+        _ => run_tests(&args),
+    }
+}
+
+fn log() {
+    let filter = tracing_subscriber::EnvFilter::from_env("TELECL_LOG");
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+}
+
+/// Serves at the first address; further arguments are parts of device names to offer.
+fn run_broker(args: &[String]) -> ExitCode {
+    let listen: Vec<Address> = vec![args[0].parse().unwrap()];
+    let mut settings = ServeSettings::new(listen, WorkerCommand::current_executable().unwrap());
+    settings.handshake_timeout = Duration::from_millis(500);
+    settings.devices = args[1..].to_vec();
+    let ready = |addresses: &[Address]| {
+        println!("{}", addresses[0]);
+        std::io::stdout().flush().unwrap();
+    };
+    match serve(settings, ready) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run_tests(args: &[String]) -> ExitCode {
+    let wanted: Vec<&String> = args.iter().filter(|arg| !arg.starts_with('-')).collect();
+    let all: Vec<Test> = [broker::TESTS, objects::TESTS, programs::TESTS, commands::TESTS].concat();
+    if args.iter().any(|arg| arg == "--list") {
+        all.iter().for_each(|(name, _)| println!("{name}: test"));
+        return ExitCode::SUCCESS;
+    }
+    let mut failed = Vec::new();
+    for (name, test) in &all {
+        if !wanted.is_empty() && !wanted.iter().any(|part| name.contains(part.as_str())) {
+            continue;
+        }
+        let start = Instant::now();
+        let passed = catch_unwind(AssertUnwindSafe(test)).is_ok();
+        println!("test {name} ... {} ({:?})", if passed { "ok" } else { "FAILED" }, start.elapsed());
+        if !passed {
+            failed.push(*name);
+        }
+    }
+    if failed.is_empty() {
+        return ExitCode::SUCCESS;
+    }
+    println!("failed: {failed:?}");
+    ExitCode::FAILURE
+}

@@ -1,0 +1,63 @@
+//! The first frames of a session.
+//!
+//! The driver sends [`Hello`]; the broker answers [`Welcome`] or [`Refused`]. Every other frame
+//! belongs to the worker. A [`Ping`] is answered by broker and worker alike.
+
+use crate::codec::{bodies, messages};
+use crate::info::Platform;
+
+/// First bytes of a [`Hello`]: tells our drivers from anything else that may connect.
+pub const MAGIC: [u8; 8] = *b"telecl\r\n";
+
+bodies! {
+    /// The driver introduces itself.
+    pub struct Hello<'a> {
+        pub magic: [u8; 8],
+        pub protocol: u32,
+        /// Version of the driver, for the log.
+        pub version: &'a str,
+        /// Name and process id of the program, for the log.
+        pub program: &'a str,
+        pub pid: u32,
+    }
+
+    /// The service takes the session and says what it offers.
+    pub struct Welcome<'a> {
+        pub session: u64,
+        pub version: &'a str,
+        /// Host name of the node.
+        pub node: &'a str,
+        /// Boot id of the node: equal on both sides means that driver and service share a kernel.
+        pub boot_id: [u8; 16],
+        /// Time the service spent between reading `Hello` and sending this; not part of the round trip.
+        pub took_ns: u64,
+        pub platforms: Vec<Platform<'a>>,
+    }
+
+    /// The service does not take the session; the connection closes after this.
+    pub struct Refused<'a> {
+        pub reason: &'a str,
+        /// The protocol version the service speaks.
+        pub protocol: u32,
+    }
+
+    /// Asks for a [`Pong`] with the same number.
+    pub struct Ping {
+        pub number: u64,
+    }
+
+    pub struct Pong {
+        pub number: u64,
+    }
+}
+
+messages! {
+    /// What passes before the worker takes over.
+    pub enum Handshake<'a> {
+        1 => Hello<'a>,
+        2 => Welcome<'a>,
+        3 => Refused<'a>,
+        4 => Ping,
+        5 => Pong,
+    }
+}

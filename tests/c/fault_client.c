@@ -1,0 +1,109 @@
+/* The program in the fault tests (tests/faults.rs). It prints a line at each point the test waits for. */
+#include "common.h"
+
+CASE_TELECL_ONLY(count_platforms) {
+    cl_uint count = 0;
+    cl_int status = clGetPlatformIDs(0, NULL, &count);
+    say("%s, %u platforms", error_name(status), count);
+}
+
+CASE_TELECL_ONLY(use_once) {
+    open_device();
+    cl_int value = 4711, result = 0;
+    cl_mem buffer = buffer_of(CL_MEM_READ_WRITE, 4, NULL);
+    cl_kernel kernel = kernel_of("kernel void twice(global int *a) { *a *= 2; }", "twice");
+    OK(clEnqueueWriteBuffer(queue, buffer, CL_TRUE, 0, 4, &value, 0, NULL, NULL));
+    set_arg(kernel, 0, sizeof buffer, &buffer);
+    run_kernel(kernel, 1);
+    read_all(buffer, &result, 4);
+    NEED(result == 9422, "the kernel gave %d", result);
+    say("served");
+}
+
+/* Ends when somebody sets `a[0]`, which nobody does. */
+static const char *endless =
+    "kernel void spin(global volatile int *a) { while (a[0] == 0) for (int i = 0; i < 1000; i++) a[1] = i; }";
+
+static void answer(const char *what, cl_int status) {
+    say("%s: %s", what, error_name(status));
+    CHECK(status == CL_DEVICE_NOT_AVAILABLE || status == CL_OUT_OF_RESOURCES, "%s must say that the session is lost", what);
+}
+
+/* Every call on a lost session returns, and a blocked one comes back. */
+CASE_TELECL_ONLY(run_endless_kernel) {
+    open_device();
+    cl_int zeros[2] = {0, 0};
+    cl_mem buffer = buffer_of(CL_MEM_READ_WRITE, sizeof zeros, zeros);
+    cl_kernel kernel = kernel_of(endless, "spin");
+    set_arg(kernel, 0, sizeof buffer, &buffer);
+    size_t one = 1;
+    cl_event event;
+    OK(clEnqueueNDRangeKernel(queue, kernel, 1, NULL, &one, NULL, 0, NULL, &event));
+    OK(clFlush(queue));
+    cl_command_queue other = MADE(clCreateCommandQueue(context, device, 0, &err));
+    cl_mem small = buffer_of(CL_MEM_READ_WRITE, sizeof zeros, zeros);
+    OK(clEnqueueReadBuffer(other, small, CL_TRUE, 0, sizeof zeros, zeros, 0, NULL, NULL));
+    say("running");
+    answer("clFinish", clFinish(queue));
+    answer("clEnqueueReadBuffer", clEnqueueReadBuffer(queue, buffer, CL_TRUE, 0, sizeof zeros, zeros, 0, NULL, NULL));
+    CHECK(INFO(cl_int, clGetEventInfo, event, CL_EVENT_COMMAND_EXECUTION_STATUS) < 0, "the kernel's event did not fail");
+    cl_int waited = clWaitForEvents(1, &event);
+    say("clWaitForEvents: %s", error_name(waited));
+    CHECK(waited < 0, "a wait for a lost kernel succeeded");
+    OK(clReleaseMemObject(buffer));
+    OK(clReleaseKernel(kernel));
+    OK(clReleaseEvent(event));
+    close_device();
+    say("left in order");
+}
+
+static int called;
+
+static void CL_CALLBACK on_end(cl_event event, cl_int status, void *data) {
+    (void)event;
+    *(cl_int *)data = status;
+    tally_add(&called);
+}
+
+CASE_TELECL_ONLY(wait_for_callback_of_endless_kernel) {
+    open_device();
+    cl_int zeros[2] = {0, 0}, status = 1;
+    cl_mem buffer = buffer_of(CL_MEM_READ_WRITE, sizeof zeros, zeros);
+    cl_kernel kernel = kernel_of(endless, "spin");
+    set_arg(kernel, 0, sizeof buffer, &buffer);
+    size_t one = 1;
+    cl_event event;
+    OK(clEnqueueNDRangeKernel(queue, kernel, 1, NULL, &one, NULL, 0, NULL, &event));
+    OK(clSetEventCallback(event, CL_COMPLETE, on_end, &status));
+    OK(clFlush(queue));
+    say("running");
+    tally_await(&called, 1, "callback of a lost event");
+    CHECK(status < 0, "the callback got %s", event_state_name(status));
+    say("called back");
+}
+
+/* Writes a gibibyte again and again; a test that has seen the second line kills it in the middle of one. */
+CASE_TELECL_ONLY(write_gibibytes) {
+    open_device();
+    size_t size = 1u << 30;
+    void *memory = calloc(1, size);
+    cl_mem buffer = buffer_of(CL_MEM_READ_WRITE, size, NULL);
+    for (;;) {
+        say("writing");
+        OK(clEnqueueWriteBuffer(queue, buffer, CL_TRUE, 0, size, memory, 0, NULL, NULL));
+    }
+}
+
+/* Reads a gibibyte again and again, until the session is lost. */
+CASE_TELECL_ONLY(read_gibibytes) {
+    open_device();
+    size_t size = 1u << 30;
+    void *memory = malloc(size);
+    cl_mem buffer = buffer_of(CL_MEM_READ_WRITE, size, NULL);
+    cl_int status = CL_SUCCESS;
+    while (status == CL_SUCCESS) {
+        say("reading");
+        status = clEnqueueReadBuffer(queue, buffer, CL_TRUE, 0, size, memory, 0, NULL, NULL);
+    }
+    answer("clEnqueueReadBuffer", status);
+}

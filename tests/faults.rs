@@ -1,0 +1,428 @@
+//! What happens when a part of the system breaks, lies or keeps silent: the right error within a bounded time, and the
+//! service serves the next client.
+#![forbid(unsafe_code)]
+// clippy.toml allows it in tests, but does not see that all functions of this file are part of one.
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use system_tests::{Artifacts, Ended, Programs, Running, Service, Vendor, is_alive, run, wait_until};
+use telecl_wire::handshake::{Hello, MAGIC, Refused};
+use telecl_wire::request::Message;
+use telecl_wire::{Header, PROTOCOL_VERSION, decode, encode};
+use tempfile::TempDir;
+use zerocopy::IntoBytes;
+
+/// How long anything may take that should be quick: generous, because two processors serve all tests at once.
+const SOON: Duration = Duration::from_secs(15);
+
+const NO_PLATFORM: &str = "CL_PLATFORM_NOT_FOUND_KHR, 0 platforms\n";
+
+/// What one test needs.
+struct Bench {
+    artifacts: Artifacts,
+    vendor: Vendor,
+    client: PathBuf,
+}
+
+impl Bench {
+    fn new() -> Bench {
+        let artifacts = Artifacts::find().unwrap_or_else(|reason| panic!("{reason}"));
+        let vendor = Vendor::select(&artifacts).unwrap_or_else(|reason| panic!("{reason}"));
+        let client = Programs::build().unwrap_or_else(|reason| panic!("{reason}")).path("fault_client");
+        Bench { artifacts, vendor, client }
+    }
+
+    fn service(&self) -> Service {
+        Service::start(&self.artifacts, &self.vendor).unwrap_or_else(|reason| panic!("{reason}"))
+    }
+
+    fn client(&self, service: &Service, case: &str) -> Running {
+        let mut command = self.vendor.command_through(&self.client, service);
+        command.arg(case);
+        Running::start(command).unwrap()
+    }
+
+    /// A program that only counts platforms, with these variables set.
+    fn count_platforms(&self, variables: &[(&str, &str)]) -> Ended {
+        let mut command: Command = self.vendor.command_with_driver(&self.client);
+        command.arg("count_platforms").envs(variables.iter().copied());
+        run(command, SOON).unwrap()
+    }
+
+    fn assert_serves(&self, service: &mut Service) {
+        assert!(service.ended().is_none(), "the service died\n{}", service.log());
+        let ended = self.client(service, "use_once").end(SOON);
+        assert_eq!(ended.stdout, "served\n", "the next client was not served: {ended}\n{}", service.log());
+        assert!(ended.success(), "{ended}");
+    }
+}
+
+/// An address at which nobody listens.
+fn free_address() -> String {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
+}
+
+fn kill(process: u32) {
+    let pid = i32::try_from(process).ok().and_then(Pid::from_raw).unwrap();
+    kill_process(pid, Signal::KILL).unwrap();
+}
+
+fn connect(service: &Service) -> TcpStream {
+    let stream = TcpStream::connect(service.address()).unwrap();
+    stream.set_read_timeout(Some(SOON)).unwrap();
+    stream
+}
+
+fn frame<'a, M: Message<'a>>(message: &M) -> Vec<u8> {
+    let body = encode(message);
+    let mut bytes = Header::new(M::OPCODE, body.len(), 0).as_bytes().to_vec();
+    bytes.extend(body);
+    bytes
+}
+
+fn hello(protocol: u32) -> Vec<u8> {
+    frame(&Hello { magic: MAGIC, protocol, version: "0.0.0", program: "faults", pid: 1 })
+}
+
+/// Reads until the other side closes or resets; panics if it does neither in time.
+fn read_to_end(stream: &mut TcpStream) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    match stream.read_to_end(&mut bytes) {
+        Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => panic!("the connection stays open"),
+        _ => bytes,
+    }
+}
+
+// ---- no service ------------------------------------------------------------------------------------------------------
+
+#[test]
+fn without_a_running_service_a_program_sees_no_platform_at_once_and_no_output() {
+    let ended = Bench::new().count_platforms(&[("TELECL_SERVICES", &free_address())]);
+    assert_eq!(ended.stdout, NO_PLATFORM, "{ended}");
+    assert_eq!(ended.stderr, "");
+    assert!(ended.took < Duration::from_secs(2), "a refused connection cost {:?}", ended.took);
+}
+
+#[test]
+fn with_debug_on_the_missing_service_is_named_on_stderr() {
+    let address = free_address();
+    let ended = Bench::new().count_platforms(&[("TELECL_SERVICES", &address), ("TELECL_DEBUG", "1")]);
+    assert_eq!(ended.stdout, NO_PLATFORM, "{ended}");
+    assert!(ended.stderr.lines().all(|line| line.starts_with("telecl:")), "{ended}");
+    assert!(ended.stderr.contains(&address), "{ended}");
+}
+
+#[test]
+fn without_any_setting_the_driver_is_inert() {
+    let ended = Bench::new().count_platforms(&[]);
+    assert_eq!(ended.stdout, NO_PLATFORM, "{ended}");
+    assert_eq!(ended.stderr, "");
+    assert!(ended.took < Duration::from_secs(2), "an inert driver cost {:?}", ended.took);
+}
+
+#[test]
+fn an_address_that_does_not_resolve_is_no_platform_within_the_timeout() {
+    let variables = [("TELECL_SERVICES", "no-such-host.invalid:7701"), ("TELECL_CONNECT_TIMEOUT", "500ms")];
+    let ended = Bench::new().count_platforms(&variables);
+    assert_eq!(ended.stdout, NO_PLATFORM, "{ended}");
+    assert!(ended.took < Duration::from_secs(5), "a wrong name cost {:?}", ended.took);
+}
+
+#[test]
+fn a_dead_service_does_not_hide_a_living_one() {
+    let bench = Bench::new();
+    let service = bench.service();
+    let services = format!("{},{}", free_address(), service.address());
+    let ended = bench.count_platforms(&[("TELECL_SERVICES", &services)]);
+    assert_eq!(ended.stdout, "CL_SUCCESS, 1 platforms\n", "{ended}");
+}
+
+// ---- a process dies --------------------------------------------------------------------------------------------------
+
+#[test]
+fn a_service_killed_during_a_kernel_fails_the_blocked_call() {
+    let bench = Bench::new();
+    let mut service = bench.service();
+    let address = service.address().to_owned();
+    let mut client = bench.client(&service, "run_endless_kernel");
+    client.expect_line("running", SOON);
+    let worker = service.only_worker();
+    service.kill();
+    let ended = client.end(SOON);
+    assert!(ended.success() && ended.stdout.ends_with("left in order\n"), "{ended}");
+    wait_until("the worker follows its broker", SOON, || !is_alive(worker));
+    let again = Service::start_at(&bench.artifacts, &bench.vendor, &address, &[]);
+    bench.assert_serves(&mut again.expect("a new service at the same address"));
+}
+
+#[test]
+fn a_worker_killed_during_a_kernel_fails_the_blocked_call_and_nobody_elses() {
+    let bench = Bench::new();
+    let mut service = bench.service();
+    let mut client = bench.client(&service, "run_endless_kernel");
+    client.expect_line("running", SOON);
+    let worker = service.only_worker();
+    bench.assert_serves(&mut service);
+    kill(worker);
+    let ended = client.end(SOON);
+    assert!(ended.success() && ended.stdout.ends_with("left in order\n"), "{ended}");
+    bench.assert_serves(&mut service);
+    service.wait_without_workers(SOON);
+    service.stop().unwrap();
+}
+
+#[test]
+fn callbacks_of_a_lost_session_are_called_with_an_error() {
+    let bench = Bench::new();
+    let service = bench.service();
+    let mut client = bench.client(&service, "wait_for_callback_of_endless_kernel");
+    client.expect_line("running", SOON);
+    kill(service.only_worker());
+    let ended = client.end(SOON);
+    assert!(ended.success() && ended.stdout.ends_with("called back\n"), "{ended}");
+}
+
+#[test]
+fn a_worker_killed_during_a_large_read_fails_the_read() {
+    let bench = Bench::new();
+    let mut service = bench.service();
+    let mut client = bench.client(&service, "read_gibibytes");
+    client.expect_line("reading", SOON);
+    kill(service.only_worker());
+    let ended = client.end(SOON);
+    assert!(ended.success(), "{ended}");
+    bench.assert_serves(&mut service);
+}
+
+#[test]
+fn a_client_killed_during_a_large_write_leaves_no_worker() {
+    let bench = Bench::new();
+    let mut service = bench.service();
+    let mut client = bench.client(&service, "write_gibibytes");
+    client.expect_line("writing", SOON);
+    client.expect_line("writing", Duration::from_secs(60));
+    client.kill();
+    service.wait_without_workers(SOON);
+    bench.assert_serves(&mut service);
+    service.wait_without_workers(SOON);
+    service.stop().unwrap();
+}
+
+#[test]
+fn a_client_killed_during_a_kernel_leaves_no_worker_although_the_kernel_never_ends() {
+    let bench = Bench::new();
+    let mut service = bench.service();
+    let mut client = bench.client(&service, "run_endless_kernel");
+    client.expect_line("running", SOON);
+    assert_eq!(service.workers().len(), 1);
+    client.kill();
+    service.wait_without_workers(SOON);
+    bench.assert_serves(&mut service);
+}
+
+#[test]
+fn a_stopped_service_ends_its_sessions_and_leaves_no_worker() {
+    let bench = Bench::new();
+    let service = bench.service();
+    let mut client = bench.client(&service, "run_endless_kernel");
+    client.expect_line("running", SOON);
+    service.stop().unwrap();
+    let ended = client.end(SOON);
+    assert!(ended.success() && ended.stdout.ends_with("left in order\n"), "{ended}");
+}
+
+// ---- a peer that is no driver ----------------------------------------------------------------------------------------
+
+#[test]
+fn a_peer_that_speaks_garbage_is_disconnected_and_the_next_is_served() {
+    let bench = Bench::new();
+    let mut service = bench.service();
+    let noise: Vec<u8> = (0..100_000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    let mut monstrous = Header::new(1, 0, 0).as_bytes().to_vec();
+    monstrous[4..8].copy_from_slice(&u32::MAX.to_le_bytes());
+    let mut strange_magic = hello(PROTOCOL_VERSION);
+    strange_magic[Header::LEN] ^= 1;
+    for garbage in [b"GET / HTTP/1.1\r\nHost: x\r\n\r\n".to_vec(), noise, vec![0; 64], monstrous, strange_magic] {
+        let mut peer = connect(&service);
+        // The service may have hung up in the middle of it.
+        let _ = peer.write_all(&garbage);
+        read_to_end(&mut peer);
+    }
+    bench.assert_serves(&mut service);
+    service.wait_without_workers(SOON);
+}
+
+#[test]
+fn a_driver_that_turns_to_garbage_after_its_hello_loses_its_session_only() {
+    let bench = Bench::new();
+    let mut service = bench.service();
+    let mut other = bench.client(&service, "run_endless_kernel");
+    other.expect_line("running", SOON);
+    let mut peer = connect(&service);
+    peer.write_all(&hello(PROTOCOL_VERSION)).unwrap();
+    let mut welcome = [0; Header::LEN];
+    peer.read_exact(&mut welcome).unwrap();
+    let _ = peer.write_all(&[0xff; 4096]);
+    read_to_end(&mut peer);
+    wait_until("the other session's worker alone", SOON, || service.workers().len() == 1);
+    bench.assert_serves(&mut service);
+    other.kill();
+    service.wait_without_workers(SOON);
+}
+
+#[test]
+fn a_peer_that_says_nothing_does_not_keep_others_waiting_and_is_sent_away() {
+    let bench = Bench::new();
+    let variables = [("TELECL_HANDSHAKE_TIMEOUT", "500ms")];
+    let mut service = Service::start_at(&bench.artifacts, &bench.vendor, "127.0.0.1:0", &variables).unwrap();
+    let mut silent: Vec<TcpStream> = (0..20).map(|_| connect(&service)).collect();
+    let greeting = hello(PROTOCOL_VERSION);
+    silent[0].write_all(&greeting[..greeting.len() - 3]).unwrap();
+    bench.assert_serves(&mut service);
+    for peer in &mut silent {
+        assert_eq!(read_to_end(peer), b"");
+    }
+    bench.assert_serves(&mut service);
+}
+
+#[test]
+fn a_driver_of_another_protocol_version_is_told_so() {
+    let bench = Bench::new();
+    let mut service = bench.service();
+    for protocol in [0, PROTOCOL_VERSION + 1, u32::MAX] {
+        let mut peer = connect(&service);
+        peer.write_all(&hello(protocol)).unwrap();
+        let answer = read_to_end(&mut peer);
+        let (header, body) = answer.split_first_chunk().expect("an answer");
+        let header = Header::parse(header).unwrap();
+        assert_eq!(header.opcode.get(), Refused::OPCODE);
+        let refused: Refused<'_> = decode(body).unwrap();
+        assert_eq!(refused.protocol, PROTOCOL_VERSION);
+        assert!(refused.reason.contains(&protocol.to_string()), "{}", refused.reason);
+    }
+    bench.assert_serves(&mut service);
+}
+
+// ---- a peer that is no service ---------------------------------------------------------------------------------------
+
+/// Something that answers every connection with `bytes`, and then closes it or keeps it open.
+fn false_service(bytes: Vec<u8>, then_close: bool) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    // Ends with the test process.
+    thread::spawn(move || {
+        let mut kept = Vec::new();
+        for mut stream in listener.incoming().flatten() {
+            let _ = stream.write_all(&bytes);
+            if !then_close {
+                kept.push(stream);
+            }
+        }
+    });
+    address
+}
+
+/// The driver meets `address` and must do without it, quickly; returns its debug output.
+fn assert_no_platform_at(address: &str) -> String {
+    let variables = [("TELECL_SERVICES", address), ("TELECL_CONNECT_TIMEOUT", "500ms"), ("TELECL_DEBUG", "1")];
+    let ended = Bench::new().count_platforms(&variables);
+    assert_eq!(ended.stdout, NO_PLATFORM, "{ended}");
+    assert!(ended.success(), "{ended}");
+    assert!(ended.took < Duration::from_secs(5), "a false service cost {:?}", ended.took);
+    assert!(ended.stderr.contains(address), "the log does not name the service: {ended}");
+    ended.stderr
+}
+
+#[test]
+fn a_service_that_speaks_garbage_is_no_platform() {
+    assert_no_platform_at(&false_service(b"220 mail.example.org ESMTP Postfix\r\n".to_vec(), false));
+    assert_no_platform_at(&false_service(vec![0xff; 1 << 16], false));
+    assert_no_platform_at(&false_service(Header::new(2, 1 << 20, 0).as_bytes().to_vec(), true));
+}
+
+#[test]
+fn a_service_that_is_silent_is_no_platform_within_the_timeout() {
+    assert_no_platform_at(&false_service(Vec::new(), false));
+}
+
+#[test]
+fn a_service_that_hangs_up_is_no_platform() {
+    assert_no_platform_at(&false_service(Vec::new(), true));
+}
+
+#[test]
+fn a_service_of_another_protocol_version_is_no_platform_and_the_log_says_why() {
+    let refused = Refused { reason: "driver speaks another protocol", protocol: PROTOCOL_VERSION + 1 };
+    let log = assert_no_platform_at(&false_service(frame(&refused), true));
+    assert!(log.contains("protocol"), "{log}");
+}
+
+// ---- wrong configuration ---------------------------------------------------------------------------------------------
+
+/// A configuration that is wrong: one line on stderr that says where, and no platform.
+fn assert_refused_configuration(variables: &[(&str, &str)], named: &[&str]) {
+    let ended = Bench::new().count_platforms(variables);
+    assert_eq!(ended.stdout, NO_PLATFORM, "{ended}");
+    assert!(ended.success(), "{ended}");
+    assert_eq!(ended.stderr.lines().count(), 1, "{ended}");
+    assert!(ended.stderr.starts_with("telecl: "), "{ended}");
+    for name in named {
+        assert!(ended.stderr.contains(name), "the line does not name {name}: {ended}");
+    }
+}
+
+fn configuration(text: &str) -> (TempDir, String) {
+    let directory = TempDir::new().unwrap();
+    let file = directory.path().join("telecl.toml");
+    fs::write(&file, text).unwrap();
+    (directory, file.to_string_lossy().into_owned())
+}
+
+#[test]
+fn a_directory_is_no_configuration() {
+    assert_refused_configuration(&[("TELECL_CONFIG", "/tmp")], &["/tmp"]);
+}
+
+#[test]
+fn a_configuration_that_is_missing_is_named() {
+    assert_refused_configuration(&[("TELECL_CONFIG", "/no/such/telecl.toml")], &["/no/such/telecl.toml"]);
+}
+
+#[test]
+fn bad_toml_is_named_with_its_line() {
+    let (_directory, file) = configuration("strict = false\nservices = [\"a:1\"\n");
+    assert_refused_configuration(&[("TELECL_CONFIG", &file)], &[&file, "line"]);
+}
+
+#[test]
+fn an_unknown_key_is_named() {
+    let (_directory, file) = configuration("serivces = [\"127.0.0.1:7701\"]\n");
+    assert_refused_configuration(&[("TELECL_CONFIG", &file)], &[&file, "serivces"]);
+}
+
+#[test]
+fn a_value_of_the_wrong_kind_is_named() {
+    let (_directory, file) = configuration("connect_timeout = true\n");
+    assert_refused_configuration(&[("TELECL_CONFIG", &file)], &[&file, "connect_timeout"]);
+    assert_refused_configuration(&[("TELECL_CONNECT_TIMEOUT", "soon")], &["TELECL_CONNECT_TIMEOUT"]);
+}
+
+#[test]
+fn a_right_configuration_reaches_the_service() {
+    let bench = Bench::new();
+    let service = bench.service();
+    let text =
+        format!("services = [\"{}\"]\nconnect_timeout = \"2s\"\nstrict = false\ndebug = false\n", service.address());
+    let (_directory, file) = configuration(&text);
+    let ended = bench.count_platforms(&[("TELECL_CONFIG", &file)]);
+    assert_eq!(ended.stdout, "CL_SUCCESS, 1 platforms\n", "{ended}");
+    assert_eq!(ended.stderr, "");
+}

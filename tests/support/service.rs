@@ -1,0 +1,162 @@
+//! A running `telecl serve`.
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::{Artifacts, Vendor, wait_until};
+
+/// A service of the test's own, on a port of its own. Dropping it kills it.
+#[derive(Debug)]
+pub struct Service {
+    child: Child,
+    address: String,
+    log: PathBuf,
+}
+
+impl Service {
+    pub fn start(artifacts: &Artifacts, vendor: &Vendor) -> Result<Service, String> {
+        Service::start_at(artifacts, vendor, "127.0.0.1:0", &[])
+    }
+
+    /// Starts a service with further variables in its environment, and waits until it says where it listens.
+    pub fn start_at(
+        artifacts: &Artifacts,
+        vendor: &Vendor,
+        address: &str,
+        variables: &[(&str, &str)],
+    ) -> Result<Service, String> {
+        let log = tempfile::Builder::new().prefix("service-").suffix(".log").tempfile_in(&artifacts.scratch);
+        let (log_file, log) = log.and_then(|log| log.keep().map_err(Into::into)).map_err(|error| error.to_string())?;
+        let mut child = service_command(artifacts, vendor, address, log_file)
+            .envs(variables.iter().copied())
+            .spawn()
+            .map_err(|error| format!("cannot start {}: {error}", artifacts.telecl.display()))?;
+        let lines = lines_of(&mut child);
+        let mut service = Service { child, address: String::new(), log };
+        match lines.recv_timeout(Duration::from_secs(60)) {
+            Ok(line) => match line.strip_prefix("listening on ") {
+                Some(address) => service.address = address.trim_end().to_owned(),
+                None => return Err(format!("the service said {line:?}\n{}", service.log())),
+            },
+            Err(_) => return Err(format!("the service did not say where it listens\n{}", service.log())),
+        }
+        Ok(service)
+    }
+
+    /// `host:port`.
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// What it has logged so far.
+    pub fn log(&self) -> String {
+        fs::read_to_string(&self.log).unwrap_or_else(|error| format!("cannot read {}: {error}", self.log.display()))
+    }
+
+    /// How it ended, if it has.
+    pub fn ended(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().ok().flatten()
+    }
+
+    /// The process ids of its workers.
+    pub fn workers(&self) -> Vec<u32> {
+        children_of(self.child.id())
+    }
+
+    /// Waits until its only session has a worker, and returns that worker's process id.
+    pub fn only_worker(&self) -> u32 {
+        wait_until("one worker", Duration::from_secs(20), || self.workers().len() == 1);
+        self.workers()[0]
+    }
+
+    /// Waits until all sessions have ended; panics if a worker stays.
+    pub fn wait_without_workers(&self, limit: Duration) {
+        wait_until("all workers gone", limit, || self.workers().is_empty());
+    }
+
+    /// Ends it as a crash would.
+    pub fn kill(&mut self) {
+        // It may be dead already, which is what is wanted.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    /// Ends it as an init system would. It must be alive before, and end well, leaving no worker.
+    pub fn stop(mut self) -> Result<(), String> {
+        if let Some(status) = self.ended() {
+            return Err(format!("the service died by itself ({status})\n{}", self.log()));
+        }
+        let workers = self.workers();
+        let signalled = kill_process(Pid::from_child(&self.child), Signal::TERM);
+        signalled.map_err(|error| format!("cannot stop the service: {error}"))?;
+        let mut ended = None;
+        wait_until("the service stops on SIGTERM", Duration::from_secs(20), || {
+            ended = self.ended();
+            ended.is_some()
+        });
+        if !ended.is_some_and(|status| status.success()) {
+            return Err(format!("the service ended with {ended:?}\n{}", self.log()));
+        }
+        match workers.into_iter().find(|&worker| is_alive(worker)) {
+            Some(worker) => Err(format!("worker {worker} outlived its service\n{}", self.log())),
+            None => {
+                // Worth keeping only when something was wrong.
+                let _ = fs::remove_file(&self.log);
+                Ok(())
+            }
+        }
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// Whether a process exists and is not merely waiting to be collected.
+pub fn is_alive(process: u32) -> bool {
+    stat(process).is_some_and(|(state, _)| state != "Z" && state != "X")
+}
+
+fn children_of(parent: u32) -> Vec<u32> {
+    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+    entries
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .filter(|&process| stat(process).is_some_and(|(state, of)| of == parent && state != "Z"))
+        .collect()
+}
+
+/// State and parent of a process. Its name, which comes before them, may hold anything.
+fn stat(process: u32) -> Option<(String, u32)> {
+    let text = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    let mut fields = text.rsplit_once(") ")?.1.split(' ');
+    Some((fields.next()?.to_owned(), fields.next()?.parse().ok()?))
+}
+
+fn service_command(artifacts: &Artifacts, vendor: &Vendor, address: &str, log: File) -> Command {
+    let mut command = vendor.command_direct(&artifacts.telecl);
+    command.args(["serve", "--listen", address]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
+    command
+}
+
+/// Its lines of output, read to the end so that it never blocks on writing them.
+fn lines_of(child: &mut Child) -> mpsc::Receiver<String> {
+    let (sender, lines) = mpsc::channel();
+    if let Some(stdout) = child.stdout.take() {
+        thread::spawn(move || {
+            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                // Nobody reads past the first line.
+                let _ = sender.send(line);
+            }
+        });
+    }
+    lines
+}
