@@ -80,6 +80,16 @@ CASE(overlapping_sub_buffers_alias) {
     CHECK(seen == 4711, "the overlap does not alias");
 }
 
+CASE(a_copy_between_overlapping_sub_buffers_is_refused) {
+    open_device();
+    size_t step = alignment();
+    cl_mem parent = numbered_buffer(CL_MEM_READ_WRITE);
+    cl_mem wide = part_of(parent, 0, 2 * step), narrow = part_of(parent, step, step), apart = part_of(parent, 2 * step, step);
+    EXPECT(CL_MEM_COPY_OVERLAP, clEnqueueCopyBuffer(queue, wide, narrow, step, 0, step, 0, NULL, NULL));
+    EXPECT(CL_SUCCESS, clEnqueueCopyBuffer(queue, wide, apart, step, 0, step, 0, NULL, NULL));
+    OK(clFinish(queue));
+}
+
 CASE(a_sub_buffer_outlives_the_release_of_its_parent) {
     open_device();
     cl_mem parent = numbered_buffer(CL_MEM_READ_WRITE), part = part_of(parent, 0, 64);

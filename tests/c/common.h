@@ -144,6 +144,12 @@ static inline void expect_status(const char *file, int line, const char *call, c
 #define DEVIATES_CREATE(specified, call)                                                              \
     say("~ %s: %s (specification: %s)", #call, error_name(CREATION(call)), error_name(specified))
 
+/* Where the specification, or one revision of it and another, allows two answers. */
+#define EITHER(first, second, call)                                                                   \
+    say("~ %s: %s (specification: %s or %s)", #call, error_name(call), error_name(first), error_name(second))
+#define EITHER_CREATE(first, second, call)                                                            \
+    say("~ %s: %s (specification: %s or %s)", #call, error_name(CREATION(call)), error_name(first), error_name(second))
+
 /* Leaves the case as "not possible on this device". */
 #define SKIP(reason)                                                                                  \
     do {                                                                                              \

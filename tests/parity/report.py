@@ -44,10 +44,10 @@ class Comparison:
     def kind(self, *kinds: str) -> list[Verdict]:
         return [verdict for verdict in self.verdicts if verdict.kind in kinds]
 
-    @property
-    def compared(self) -> list[Verdict]:
-        """The tests that have something to lose: those that pass directly, or show a difference all the same."""
-        return [verdict for verdict in self.verdicts if verdict.direct.passed or verdict.kind in ("regression", "gained")]
+    def passed(self) -> list[Verdict]:
+        """The tests that pass on both sides, if only the second time. Tests that fail or are skipped directly are not
+        among them, and neither are listed differences."""
+        return [verdict for verdict in self.kind("same", "flaky-telecl") if verdict.direct.passed and verdict.telecl.passed]
 
     def row(self) -> list[str]:
         direct = sum(verdict.direct.seconds for verdict in self.verdicts)

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Mutex;
+use std::sync::{Mutex, OnceLock};
 use std::thread;
 use std::time::SystemTime;
 
@@ -17,8 +17,13 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// Compiles what has changed, as many at once as there are processors.
+    /// Compiles what has changed, once in the life of a test executable.
     pub fn build() -> Result<Programs, String> {
+        static BUILT: OnceLock<Result<Programs, String>> = OnceLock::new();
+        BUILT.get_or_init(Programs::build_now).clone()
+    }
+
+    fn build_now() -> Result<Programs, String> {
         let directory = Artifacts::scratch()?;
         let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("c");
         let mut files: Vec<PathBuf> = fs::read_dir(&sources)
@@ -60,6 +65,7 @@ impl Programs {
     }
 }
 
+/// As many at once as there are processors.
 fn compile_all(sources: Vec<PathBuf>, directory: &Path) -> Result<(), String> {
     let processors = thread::available_parallelism().map_or(1, usize::from);
     let (queue, failures) = (Mutex::new(sources), Mutex::new(Vec::new()));

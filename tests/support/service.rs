@@ -106,11 +106,7 @@ impl Service {
         }
         match workers.into_iter().find(|&worker| is_alive(worker)) {
             Some(worker) => Err(format!("worker {worker} outlived its service\n{}", self.log())),
-            None => {
-                // Worth keeping only when something was wrong.
-                let _ = fs::remove_file(&self.log);
-                Ok(())
-            }
+            None => Ok(()),
         }
     }
 }
@@ -118,6 +114,10 @@ impl Service {
 impl Drop for Service {
     fn drop(&mut self) {
         self.kill();
+        // The log is worth keeping only when something was wrong.
+        if !thread::panicking() {
+            let _ = fs::remove_file(&self.log);
+        }
     }
 }
 

@@ -62,6 +62,7 @@ pub(crate) fn ship(session: &Session, options: &[u8], texts: &[&[u8]], scope: Sc
     if roots.is_empty() && beside.is_empty() {
         return Ok(unchanged());
     }
+    let _turn = session.shipping();
     let mut trees: Vec<(u64, PathBuf)> = Vec::new();
     let wanted = choose_files(&roots, texts, scope);
     for (root, files) in roots.iter().zip(&wanted.by_root) {

@@ -1,6 +1,8 @@
 //! The three names a loader looks up with `dlsym`. They only forward: a table entry taken from an
 //! exported name would be resolved by the dynamic linker and might land in libOpenCL.
 
+#![allow(unreachable_pub, reason = "reached by dlsym, not by Rust")]
+
 use std::ffi::{c_char, c_void};
 
 use telecl_sys::*;

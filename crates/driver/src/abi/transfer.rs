@@ -145,7 +145,7 @@ pub(super) unsafe extern "C" fn clEnqueueCopyBuffer(
     // SAFETY: the caller's wait list and out-parameter.
     unsafe {
         enqueue(queue, count, waits, event, |submission| {
-            submission.copy_buffer(&*memory(from)?, &*memory(to)?, from_offset as u64, to_offset as u64, size as u64)
+            submission.copy_buffer(&memory(from)?, &memory(to)?, from_offset as u64, to_offset as u64, size as u64)
         })
     }
 }
@@ -177,7 +177,7 @@ pub(super) unsafe extern "C" fn clEnqueueCopyBufferRect(
                 to_row_pitch: to_row_pitch as u64,
                 to_slice_pitch: to_slice_pitch as u64,
             };
-            submission.copy_rect(&*memory(from)?, &*memory(to)?, &rect)
+            submission.copy_rect(&memory(from)?, &memory(to)?, &rect)
         })
     }
 }
@@ -197,7 +197,7 @@ pub(super) unsafe extern "C" fn clEnqueueFillBuffer(
     unsafe {
         enqueue(queue, count, waits, event, |submission| {
             let pattern = pointer::list(pattern.cast::<u8>(), pattern_size);
-            submission.fill_buffer(&*memory(buffer)?, pattern, offset as u64, size as u64)
+            submission.fill_buffer(&memory(buffer)?, pattern, offset as u64, size as u64)
         })
     }
 }

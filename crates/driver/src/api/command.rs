@@ -1,5 +1,6 @@
 //! What all commands have in common: a queue, a wait list, an event, and whether the call waits.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 
 use telecl_sys::*;
@@ -19,6 +20,8 @@ pub(crate) struct Submission<'a> {
     waits: Vec<WireId>,
     /// Whether the program asked for the event.
     pub(crate) wants_event: bool,
+    /// Objects of the command that have destructor callbacks.
+    uses: RefCell<Vec<Arc<Memory>>>,
 }
 
 impl<'a> Submission<'a> {
@@ -34,12 +37,24 @@ impl<'a> Submission<'a> {
             return Err(ClError(CL_INVALID_CONTEXT));
         }
         let waits = waits.iter().map(|event| WireId::new(event.id())).collect();
-        Ok(Submission { queue, waits, wants_event })
+        Ok(Submission { queue, waits, wants_event, uses: RefCell::default() })
     }
 
-    /// CL_INVALID_CONTEXT if the context associated with command_queue and the object are not the same.
-    pub(super) fn same_context(&self, memory: &Memory) -> ClResult<()> {
-        if memory.context.id() == self.queue.context.id() { Ok(()) } else { Err(ClError(CL_INVALID_CONTEXT)) }
+    /// Notes that the command uses a memory object. CL_INVALID_CONTEXT if the context associated with
+    /// command_queue and the object are not the same.
+    pub(super) fn uses(&self, memory: &Arc<Memory>) -> ClResult<()> {
+        if memory.context.id() != self.queue.context.id() {
+            return Err(ClError(CL_INVALID_CONTEXT));
+        }
+        if memory.has_destructors() {
+            self.uses.borrow_mut().push(Arc::clone(memory));
+        }
+        Ok(())
+    }
+
+    /// Whether we must hear of the command's end: for the program, or for destructor callbacks.
+    pub(super) fn needs_event(&self) -> bool {
+        self.wants_event || !self.uses.borrow().is_empty()
     }
 
     pub(super) fn command(&self, event: Option<&Arc<Event>>) -> request::Command<'_> {
@@ -56,17 +71,17 @@ impl<'a> Submission<'a> {
         kind: cl_command_type,
         message: impl FnOnce(request::Command<'m>) -> M,
     ) -> ClResult<Option<Arc<Event>>> {
-        let event = self.wants_event.then(|| self.expect(kind, None));
+        let event = self.needs_event().then(|| self.expect(kind, None));
         let _order = self.queue.hold();
         self.send(event.as_ref(), &message(self.command(event.as_ref())), &[])?;
-        Ok(event)
+        Ok(event.filter(|_| self.wants_event))
     }
 
     /// An event that the session will complete.
     pub(super) fn expect(&self, kind: cl_command_type, target: Option<HostBox>) -> Arc<Event> {
         let event = Event::of_command(self.queue, kind);
         event.submitted();
-        self.queue.context.session.expect(event.id(), Pending { event: Arc::clone(&event), target });
+        self.queue.context.session.expect(event.id(), Pending { event: Arc::clone(&event), target, uses: self.uses.take() });
         event
     }
 
@@ -87,6 +102,15 @@ impl<'a> Submission<'a> {
         if status < 0 { Err(ClError(status)) } else { Ok(()) }
     }
 
+    /// Waits for the vendor's own verdict on a command that we cannot judge.
+    pub(super) fn verify(&self, event: &Event) -> ClResult<()> {
+        let verdict = self.queue.context.session.call(|call| request::Check { call, kind: request::Kind::Event, id: event.id() });
+        // The verdict is reported here, and need not be again by the next call that waits.
+        verdict.map(drop).inspect_err(|_| {
+            let _ = self.queue.context.take_failure(self.queue.id());
+        })
+    }
+
     /// `clEnqueueMarkerWithWaitList`.
     pub(crate) fn marker(&self) -> ClResult<Option<Arc<Event>>> {
         self.post(CL_COMMAND_MARKER, |command| Marker { command })
@@ -105,12 +129,12 @@ impl<'a> Submission<'a> {
             return Err(ClError(CL_INVALID_VALUE));
         }
         for object in objects {
-            self.same_context(object)?;
+            self.uses(object)?;
         }
         let ids: Vec<WireId> = objects.iter().map(|object| WireId::new(object.id())).collect();
-        let event = self.wants_event.then(|| self.expect(CL_COMMAND_MIGRATE_MEM_OBJECTS, None));
+        let event = self.needs_event().then(|| self.expect(CL_COMMAND_MIGRATE_MEM_OBJECTS, None));
         let message = Migrate { command: self.command(event.as_ref()), objects: Ids(&ids), flags };
         self.send(event.as_ref(), &message, &[])?;
-        Ok(event)
+        Ok(event.filter(|_| self.wants_event))
     }
 }

@@ -31,22 +31,22 @@ fn storage(memory: &Memory) -> (u64, u64) {
 }
 
 impl Submission<'_> {
-    fn check_copy(&self, from: &Memory, to: &Memory) -> ClResult<()> {
-        self.same_context(from)?;
-        self.same_context(to)?;
+    fn check_copy(&self, from: &Arc<Memory>, to: &Arc<Memory>) -> ClResult<()> {
+        self.uses(from)?;
+        self.uses(to)?;
         from.check_alignment(&self.queue.device)?;
         to.check_alignment(&self.queue.device)
     }
 
     /// `clEnqueueCopyBuffer`.
-    pub(crate) fn copy_buffer(&self, from: &Memory, to: &Memory, from_offset: u64, to_offset: u64, size: u64) -> ClResult<Option<Arc<Event>>> {
+    pub(crate) fn copy_buffer(&self, from: &Arc<Memory>, to: &Arc<Memory>, from_offset: u64, to_offset: u64, size: u64) -> ClResult<Option<Arc<Event>>> {
         from.as_buffer()?;
         to.as_buffer()?;
         self.check_copy(from, to)?;
         // CL_INVALID_VALUE if src_offset, dst_offset, size, src_offset + size or dst_offset + size
         // require accessing elements outside the buffers.
         let inside = |memory: &Memory, offset: u64| offset.checked_add(size).is_some_and(|end| end <= memory.size);
-        if !inside(from, from_offset) || !inside(to, to_offset) {
+        if size == 0 || !inside(from, from_offset) || !inside(to, to_offset) {
             return Err(ClError(CL_INVALID_VALUE));
         }
         // CL_MEM_COPY_OVERLAP if src_buffer and dst_buffer are the same buffer or sub-buffer object, or
@@ -60,7 +60,7 @@ impl Submission<'_> {
     }
 
     /// `clEnqueueCopyBufferRect`.
-    pub(crate) fn copy_rect(&self, from: &Memory, to: &Memory, rect: &RectCopy) -> ClResult<Option<Arc<Event>>> {
+    pub(crate) fn copy_rect(&self, from: &Arc<Memory>, to: &Arc<Memory>, rect: &RectCopy) -> ClResult<Option<Arc<Event>>> {
         from.as_buffer()?;
         to.as_buffer()?;
         self.check_copy(from, to)?;
@@ -100,7 +100,7 @@ impl Submission<'_> {
     }
 
     /// `clEnqueueCopyImage`.
-    pub(crate) fn copy_image(&self, from: &Memory, to: &Memory, from_origin: [u64; 3], to_origin: [u64; 3], region: [u64; 3]) -> ClResult<Option<Arc<Event>>> {
+    pub(crate) fn copy_image(&self, from: &Arc<Memory>, to: &Arc<Memory>, from_origin: [u64; 3], to_origin: [u64; 3], region: [u64; 3]) -> ClResult<Option<Arc<Event>>> {
         let (source, target) = (from.as_image()?, to.as_image()?);
         self.check_copy(from, to)?;
         // CL_IMAGE_FORMAT_MISMATCH if src_image and dst_image do not use the same image format.
@@ -119,7 +119,7 @@ impl Submission<'_> {
     }
 
     /// `clEnqueueCopyImageToBuffer`.
-    pub(crate) fn copy_image_to_buffer(&self, from: &Memory, to: &Memory, origin: [u64; 3], region: [u64; 3], to_offset: u64) -> ClResult<Option<Arc<Event>>> {
+    pub(crate) fn copy_image_to_buffer(&self, from: &Arc<Memory>, to: &Arc<Memory>, origin: [u64; 3], region: [u64; 3], to_offset: u64) -> ClResult<Option<Arc<Event>>> {
         let image = from.as_image()?;
         to.as_buffer()?;
         self.check_copy(from, to)?;
@@ -129,7 +129,7 @@ impl Submission<'_> {
     }
 
     /// `clEnqueueCopyBufferToImage`.
-    pub(crate) fn copy_buffer_to_image(&self, from: &Memory, to: &Memory, from_offset: u64, origin: [u64; 3], region: [u64; 3]) -> ClResult<Option<Arc<Event>>> {
+    pub(crate) fn copy_buffer_to_image(&self, from: &Arc<Memory>, to: &Arc<Memory>, from_offset: u64, origin: [u64; 3], region: [u64; 3]) -> ClResult<Option<Arc<Event>>> {
         from.as_buffer()?;
         let image = to.as_image()?;
         self.check_copy(from, to)?;
@@ -139,9 +139,9 @@ impl Submission<'_> {
     }
 
     /// `clEnqueueFillBuffer`.
-    pub(crate) fn fill_buffer(&self, buffer: &Memory, pattern: &[u8], offset: u64, size: u64) -> ClResult<Option<Arc<Event>>> {
+    pub(crate) fn fill_buffer(&self, buffer: &Arc<Memory>, pattern: &[u8], offset: u64, size: u64) -> ClResult<Option<Arc<Event>>> {
         buffer.as_buffer()?;
-        self.same_context(buffer)?;
+        self.uses(buffer)?;
         let invalid = ClError(CL_INVALID_VALUE);
         // CL_INVALID_VALUE if offset or offset + size require accessing elements outside the buffer.
         if offset.checked_add(size).is_none_or(|end| end > buffer.size) {
@@ -162,9 +162,9 @@ impl Submission<'_> {
     }
 
     /// `clEnqueueFillImage`.
-    pub(crate) fn fill_image(&self, memory: &Memory, color: [u8; 16], origin: [u64; 3], region: [u64; 3]) -> ClResult<Option<Arc<Event>>> {
+    pub(crate) fn fill_image(&self, memory: &Arc<Memory>, color: [u8; 16], origin: [u64; 3], region: [u64; 3]) -> ClResult<Option<Arc<Event>>> {
         let image = memory.as_image()?;
-        self.same_context(memory)?;
+        self.uses(memory)?;
         image.check_region(origin, region)?;
         self.post(CL_COMMAND_FILL_IMAGE, |command| FillImage { command, image: memory.id(), color, origin, region })
     }

@@ -16,9 +16,10 @@ pub(super) fn element_size(format: &cl_image_format) -> Option<u64> {
         CL_SNORM_INT8 | CL_UNORM_INT8 | CL_SIGNED_INT8 | CL_UNSIGNED_INT8 => channels,
         CL_SNORM_INT16 | CL_UNORM_INT16 | CL_SIGNED_INT16 | CL_UNSIGNED_INT16 | CL_HALF_FLOAT => 2 * channels,
         CL_SIGNED_INT32 | CL_UNSIGNED_INT32 | CL_FLOAT => 4 * channels,
-        // Packed: the whole pixel is one word.
-        CL_UNORM_SHORT_565 | CL_UNORM_SHORT_555 => 2,
-        CL_UNORM_INT_101010 | CL_UNORM_INT_101010_2 => 4,
+        // Packed: the whole pixel is one word, with three or four channels.
+        CL_UNORM_SHORT_565 | CL_UNORM_SHORT_555 if channels == 3 => 2,
+        CL_UNORM_INT_101010 if channels == 3 => 4,
+        CL_UNORM_INT_101010_2 if channels == 4 => 4,
         _ => return None,
     })
 }
@@ -34,6 +35,7 @@ mod tests {
         assert_eq!(size(CL_R, CL_UNORM_INT8), Some(1));
         assert_eq!(size(CL_RGB, CL_UNORM_SHORT_565), Some(2));
         assert_eq!(size(CL_BGRA, CL_UNSIGNED_INT8), Some(4));
+        assert_eq!(size(CL_R, CL_UNORM_SHORT_565), None);
         assert_eq!(size(0, CL_FLOAT), None);
         assert_eq!(size(CL_RGBA, 0), None);
     }

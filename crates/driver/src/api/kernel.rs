@@ -317,19 +317,23 @@ impl Kernel {
             let fits = |required: [u64; 3]| (0..dimensions).all(|axis| global[axis] % required[axis].max(1) == 0);
             return if required.is_none_or(fits) { Ok(()) } else { Err(ClError(CL_INVALID_WORK_GROUP_SIZE)) };
         };
+        // What a size of zero means is not said; drivers differ, so the vendor's is asked.
+        if local[..dimensions].contains(&0) {
+            return Ok(());
+        }
+        // CL_INVALID_WORK_GROUP_SIZE if the total exceeds CL_KERNEL_WORK_GROUP_SIZE, if the required size
+        // is another one, or if it does not divide the global size where it has to.
+        let invalid = ClError(CL_INVALID_WORK_GROUP_SIZE);
+        let most = facts.map_or(device.limits.max_work_group, |facts| facts.work_group_size);
+        let total = local[..dimensions].iter().try_fold(1u64, |total, &n| total.checked_mul(n)).ok_or(invalid)?;
+        if total > most {
+            return Err(invalid);
+        }
         // CL_INVALID_WORK_ITEM_SIZE if the number of work-items specified in any of local_work_size[] is
         // greater than the corresponding values of CL_DEVICE_MAX_WORK_ITEM_SIZES.
         let limits = &device.limits.max_work_items;
         if (0..dimensions).any(|axis| limits.get(axis).is_some_and(|&most| local[axis] > most)) {
             return Err(ClError(CL_INVALID_WORK_ITEM_SIZE));
-        }
-        // CL_INVALID_WORK_GROUP_SIZE if any value is 0, if the total exceeds CL_KERNEL_WORK_GROUP_SIZE, if
-        // the required size is another one, or if it does not divide the global size where it has to.
-        let invalid = ClError(CL_INVALID_WORK_GROUP_SIZE);
-        let most = facts.map_or(device.limits.max_work_group, |facts| facts.work_group_size);
-        let total = local[..dimensions].iter().try_fold(1u64, |total, &n| total.checked_mul(n)).ok_or(invalid)?;
-        if total == 0 || total > most {
-            return Err(invalid);
         }
         if required.is_some_and(|required| (0..dimensions).any(|axis| required[axis] != local[axis])) {
             return Err(invalid);
@@ -361,9 +365,11 @@ impl Submission<'_> {
             return Err(ClError(CL_INVALID_KERNEL_ARGS));
         }
         for memory in args.iter().flatten().filter_map(|arg| arg.value.memory()) {
+            self.uses(&memory)?;
             memory.check_alignment(device)?;
         }
-        let event = self.wants_event.then(|| self.expect(kind, None));
+        let doubtful = range.local.is_some_and(|local| local[..range.dimensions as usize].contains(&0));
+        let event = (self.needs_event() || doubtful).then(|| self.expect(kind, None));
         let message = RunKernel {
             command: self.command(event.as_ref()),
             kernel: kernel.id(),
@@ -373,11 +379,17 @@ impl Submission<'_> {
             global,
             local: range.local,
         };
-        let _order = self.queue.hold();
-        self.send(event.as_ref(), &message, &[])?;
+        {
+            let _order = self.queue.hold();
+            self.send(event.as_ref(), &message, &[])?;
+        }
         drop(message);
         mark_known(&mut args);
-        Ok(event)
+        match &event {
+            Some(event) if doubtful => self.verify(event)?,
+            _ => {}
+        }
+        Ok(event.filter(|_| self.wants_event))
     }
 }
 

@@ -87,7 +87,7 @@ impl Submission<'_> {
     /// `clEnqueueMapBuffer`.
     pub(crate) fn map_buffer(&self, buffer: &Arc<Memory>, blocking: Blocking, flags: cl_map_flags, offset: u64, size: u64) -> ClResult<(HostPointer, Option<Arc<Event>>)> {
         buffer.as_buffer()?;
-        self.same_context(buffer)?;
+        self.uses(buffer)?;
         let (reads, writes) = check_map_flags(flags)?;
         // CL_INVALID_VALUE if region being mapped given by (offset, size) is out of bounds or if size is 0.
         if size == 0 || offset.checked_add(size).is_none_or(|end| end > buffer.size) {
@@ -107,7 +107,7 @@ impl Submission<'_> {
     /// `clEnqueueMapImage`.
     pub(crate) fn map_image(&self, memory: &Arc<Memory>, blocking: Blocking, flags: cl_map_flags, origin: [u64; 3], region: [u64; 3]) -> ClResult<(Mapped, Option<Arc<Event>>)> {
         let image = memory.as_image()?;
-        self.same_context(memory)?;
+        self.uses(memory)?;
         let (reads, writes) = check_map_flags(flags)?;
         image.check_region(origin, region)?;
         memory.check_host_access(reads, writes)?;
@@ -164,7 +164,7 @@ impl Submission<'_> {
 
     /// `clEnqueueUnmapMemObject`.
     pub(crate) fn unmap(&self, memory: &Arc<Memory>, pointer: Option<HostPointer>) -> ClResult<Option<Arc<Event>>> {
-        self.same_context(memory)?;
+        self.uses(memory)?;
         let (upload, nothing_left) = {
             let mut maps = lock(&memory.maps);
             let same = |mapping: &Mapping| Some(mapping.pointer) == pointer;

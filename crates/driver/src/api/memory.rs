@@ -1,6 +1,7 @@
 //! Memory objects: what buffers, images and pipes have in common.
 
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use telecl_sys::*;
@@ -32,6 +33,8 @@ pub(crate) struct Memory {
     pub(super) shadow: OnceLock<Shadow>,
     pub(super) maps: Mutex<Vec<Mapping>>,
     destructors: Mutex<Vec<Destructor>>,
+    /// Whether there are destructors; commands look at it without the lock.
+    tracked: AtomicBool,
 }
 
 /// What kind of memory object it is.
@@ -151,6 +154,7 @@ impl Memory {
             shadow: OnceLock::new(),
             maps: Mutex::default(),
             destructors: Mutex::default(),
+            tracked: AtomicBool::new(false),
         })
     }
 
@@ -205,8 +209,13 @@ impl Memory {
         }
     }
 
+    pub(super) fn has_destructors(&self) -> bool {
+        self.tracked.load(Ordering::Relaxed)
+    }
+
     /// `clSetMemObjectDestructorCallback`.
     pub(crate) fn on_destruction(&self, destructor: Destructor) {
+        self.tracked.store(true, Ordering::Relaxed);
         lock(&self.destructors).push(destructor);
     }
 

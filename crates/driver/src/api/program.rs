@@ -114,7 +114,7 @@ impl Program {
         let program = Program::new(context, context.devices.clone(), ProgramOrigin::Il(il));
         context.session.post(&CreateProgramWithIl { id: program.id(), context: context.id(), staged }, &payload)?;
         // CL_INVALID_VALUE if il does not point to well-formed intermediate language: the vendor knows.
-        context.session.call(|call| telecl_wire::request::Check { call, kind: Kind::Program, id: program.id() })?;
+        context.verify(Kind::Program, program.id())?;
         Ok(program)
     }
 

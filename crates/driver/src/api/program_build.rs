@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 
 use telecl_sys::*;
 use telecl_wire::reply::BuildReport;
-use telecl_wire::request::{Build, Compile, EmbeddedHeader, Link};
-use telecl_wire::{Ids, decode};
+use telecl_wire::request::{Build, Compile, EmbeddedHeader, Link, Message};
+use telecl_wire::{Ids, WireId, decode};
 
 use super::context::Context;
 use super::device::Device;
@@ -119,7 +119,6 @@ impl Program {
         let shipped = self.ship(&task, &options, scope).inspect_err(|_| self.abandon())?;
         let ids = self.context.device_ids(&devices);
         let devices_field = Ids(&ids);
-        let session = &self.context.session;
         let request_options = shipped.options.clone();
         let program = Arc::clone(self);
         let finish = {
@@ -137,31 +136,41 @@ impl Program {
                 check(status)
             }
         };
-        let wait = on_built.is_none();
-        let answer = match &*task {
+        let sent = match &*task {
             BuildTask::Build => {
                 let request = |call| Build { call, program: self.id(), devices: devices_field, options: &request_options };
-                if wait { session.ask(&[], request) } else { return session.call_later(request, move |answer| drop(finish(answer, on_built))).inspect_err(|_| self.abandon()) }
+                self.ask_or_call_later(request, on_built, finish)
             }
             BuildTask::Compile { headers } => {
-                let headers: Vec<_> = headers.iter().map(|(name, header)| EmbeddedHeader { program: header.id(), name }).collect();
-                let request = |call| Compile { call, program: self.id(), devices: devices_field, options: &request_options, headers: headers.clone() };
-                if wait { session.ask(&[], request) } else { return session.call_later(request, move |answer| drop(finish(answer, on_built))).inspect_err(|_| self.abandon()) }
+                let headers = headers.iter().map(|(name, header)| EmbeddedHeader { program: header.id(), name }).collect();
+                let request = |call| Compile { call, program: self.id(), devices: devices_field, options: &request_options, headers };
+                self.ask_or_call_later(request, on_built, finish)
             }
             BuildTask::Link { inputs } => {
-                let inputs: Vec<_> = inputs.iter().map(|input| telecl_wire::WireId::new(input.id())).collect();
-                let request = |call| Link {
-                    call,
-                    id: self.id(),
-                    context: self.context.id(),
-                    devices: devices_field,
-                    options: &request_options,
-                    inputs: Ids(&inputs),
-                };
-                if wait { session.ask(&[], request) } else { return session.call_later(request, move |answer| drop(finish(answer, on_built))).inspect_err(|_| self.abandon()) }
+                let inputs: Vec<_> = inputs.iter().map(|input| WireId::new(input.id())).collect();
+                let (id, context, options) = (self.id(), self.context.id(), request_options.as_slice());
+                let request = |call| Link { call, id, context, devices: devices_field, options, inputs: Ids(&inputs) };
+                self.ask_or_call_later(request, on_built, finish)
             }
         };
-        finish(answer.inspect_err(|_| self.abandon())?, None)
+        sent.inspect_err(|_| self.abandon())
+    }
+
+    /// Waits for the answer and finishes, or leaves both to the callback thread.
+    fn ask_or_call_later<'m, M: Message<'m>>(
+        &self,
+        request: impl FnOnce(u64) -> M,
+        on_built: Option<OnBuilt>,
+        finish: impl FnOnce((cl_int, Vec<u8>), Option<OnBuilt>) -> ClResult<()> + Send + 'static,
+    ) -> ClResult<()> {
+        let session = &self.context.session;
+        if on_built.is_none() {
+            return finish(session.ask(&[], request)?, None);
+        }
+        session.call_later(request, move |answer| {
+            // The program asks for the build's status; its callback has been told already.
+            let _ = finish(answer, on_built);
+        })
     }
 
     /// Sends the include files that the program's text may need.

@@ -31,6 +31,8 @@ pub(crate) struct QueueProperties {
     /// The list given to `clCreateCommandQueueWithProperties`, with its final zero; `None` for the
     /// function of OpenCL 1.0 and for a null list.
     pub(crate) list: Option<Vec<u64>>,
+    /// Whether the list has names that only the vendor may know.
+    pub(crate) has_vendor_names: bool,
 }
 
 impl Object for Queue {
@@ -56,9 +58,7 @@ impl QueueProperties {
                 CL_QUEUE_PROPERTIES => properties.bits = value,
                 CL_QUEUE_SIZE => properties.size = Some(value as cl_uint),
                 // Extensions: priority and throttle hints and the like. The vendor decides.
-                _ if name > 0xFFFF || !(0x1090..=0x109F).contains(&name) => {}
-                // CL_INVALID_VALUE if values specified in properties are not valid.
-                _ => return Err(ClError(CL_INVALID_VALUE)),
+                _ => properties.has_vendor_names = true,
             }
         }
         Ok(properties)
@@ -106,7 +106,11 @@ impl Queue {
         };
         let create = CreateQueue { id: queue.id(), context: context.id(), device: queue.device.id(), properties: Ids(&list) };
         context.session.post(&create, &[])?;
-        context.check(Kind::Queue, queue.id())?;
+        if queue.properties.has_vendor_names {
+            context.verify(Kind::Queue, queue.id())?;
+        } else {
+            context.check(Kind::Queue, queue.id())?;
+        }
         Ok(queue)
     }
 

@@ -87,9 +87,9 @@ impl RectTransfer {
 }
 
 impl Submission<'_> {
-    fn check_buffer(&self, buffer: &Memory) -> ClResult<()> {
+    fn check_buffer(&self, buffer: &Arc<Memory>) -> ClResult<()> {
         buffer.as_buffer()?;
-        self.same_context(buffer)?;
+        self.uses(buffer)?;
         buffer.check_alignment(&self.queue.device)
     }
 
@@ -180,9 +180,9 @@ impl Submission<'_> {
         self.store_image(CL_COMMAND_WRITE_IMAGE, blocking, memory, origin, &source)
     }
 
-    fn check_image_transfer(&self, memory: &Memory, origin: [u64; 3], region: [u64; 3], row_pitch: u64, slice_pitch: u64, host: Option<HostPointer>) -> ClResult<(HostPointer, u64, u64, u64)> {
+    fn check_image_transfer(&self, memory: &Arc<Memory>, origin: [u64; 3], region: [u64; 3], row_pitch: u64, slice_pitch: u64, host: Option<HostPointer>) -> ClResult<(HostPointer, u64, u64, u64)> {
         let image = memory.as_image()?;
-        self.same_context(memory)?;
+        self.uses(memory)?;
         let host = host.ok_or(ClError(CL_INVALID_VALUE))?;
         image.check_region(origin, region)?;
         let (row_pitch, slice_pitch) = image.host_pitches(region, row_pitch, slice_pitch)?;
@@ -235,7 +235,7 @@ impl Submission<'_> {
         send_part: impl Fn(&Self, Option<&Arc<Event>>, &Region, bool, &[u8]) -> ClResult<()>,
     ) -> ClResult<Option<Arc<Event>>> {
         let waits_matter = blocking == Blocking::Wait && self.has_waits();
-        let event = (self.wants_event || waits_matter).then(|| self.expect(kind, None));
+        let event = (self.needs_event() || waits_matter).then(|| self.expect(kind, None));
         {
             let _order = self.queue.hold();
             let mut scratch = Vec::new();

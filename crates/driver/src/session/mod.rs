@@ -13,7 +13,7 @@ mod receive;
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 
 use telecl_net::{FrameReceiver, FrameSender, Stream};
 use telecl_sys::{CL_DEVICE_NOT_AVAILABLE, CL_OUT_OF_HOST_MEMORY, ClError, ClResult};
@@ -23,7 +23,7 @@ use telecl_wire::{CHUNK, FIRST_DRIVER_ID};
 pub(crate) use callbacks::{Callbacks, on_receiver_thread};
 pub(crate) use connect::{InfoTable, Node, NodeDevice, NodePlatform, connect, connect_all};
 
-use crate::api::{Context, Event};
+use crate::api::{Context, Event, Memory};
 use crate::host::HostBox;
 use crate::registry::lock;
 use crate::{log, process};
@@ -34,6 +34,8 @@ pub(crate) struct Pending {
     pub(crate) event: Arc<Event>,
     /// Of a read: where the bytes go.
     pub(crate) target: Option<HostBox>,
+    /// Memory objects whose destructor callbacks must not run before the command has ended.
+    pub(crate) uses: Vec<Arc<Memory>>,
 }
 
 /// The sessions of the process, by index of their node.
@@ -65,6 +67,8 @@ pub(crate) struct Session {
     pending: Mutex<HashMap<u64, Pending>>,
     contexts: Mutex<HashMap<u64, Weak<Context>>>,
     shipped: Mutex<ShippedFiles>,
+    /// Held while files and trees are sent, so that nobody names a tree before it is there.
+    shipping: Mutex<()>,
     callbacks: OnceLock<Callbacks>,
     started: AtomicBool,
     lost: AtomicBool,
@@ -87,6 +91,7 @@ impl Session {
             pending: Mutex::default(),
             contexts: Mutex::default(),
             shipped: Mutex::default(),
+            shipping: Mutex::default(),
             callbacks: OnceLock::new(),
             started: AtomicBool::new(false),
             lost: AtomicBool::new(false),
@@ -155,6 +160,11 @@ impl Session {
     /// Forgets a command that could not be posted.
     pub(crate) fn forget(&self, event: u64) {
         lock(&self.pending).remove(&event);
+    }
+
+    /// Keeps other builds from sending include files until the guard is gone.
+    pub(crate) fn shipping(&self) -> MutexGuard<'_, ()> {
+        lock(&self.shipping)
     }
 
     /// Notes that a file with this hash is on the service from now on; `false` if it was already.

@@ -61,6 +61,7 @@ impl Session {
                 let pending = lock(&self.pending).remove(&done.event);
                 if let Some(pending) = pending {
                     pending.event.finish(done.status, done.profile);
+                    drop(pending.uses);
                 }
             }
             FromWorker::StatusReached(reached) => {

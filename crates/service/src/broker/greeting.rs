@@ -33,7 +33,9 @@ pub(crate) enum Unwelcome {
     Silent,
     #[error("is no telecl driver")]
     Stranger,
-    #[error("driver speaks protocol {0}, this service speaks {PROTOCOL_VERSION}; install the same version on both sides")]
+    #[error(
+        "driver speaks protocol {0}, this service speaks {PROTOCOL_VERSION}; install the same version on both sides"
+    )]
     Version(u32),
     #[error("sent a malformed hello: {0}")]
     Malformed(#[from] DecodeError),

@@ -8,11 +8,12 @@ use rustix::io::Errno;
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 use telecl_net::{FrameSender, Stream};
 use telecl_wire::reply::Closing;
-use tempfile::TempDir;
 use tracing::{debug, warn};
 
+use super::scratch::SessionScratch;
 use super::{Broker, WorkerCommand};
 use crate::environment;
+use crate::process::exit_code;
 
 /// A child process that cannot come back to us as a driver.
 pub(crate) fn command(worker: &WorkerCommand) -> Command {
@@ -27,7 +28,7 @@ pub(crate) fn command(worker: &WorkerCommand) -> Command {
 
 /// Runs the session's worker to its end, however it ends; says how.
 pub(crate) fn work(broker: &Broker, session: u64, stream: Stream) -> Result<String, String> {
-    let scratch = match tempfile::Builder::new().prefix(&format!("telecl-{session}-")).tempdir() {
+    let scratch = match broker.scratch.session(session) {
         Ok(scratch) => scratch,
         Err(error) => return Err(give_up(stream, &format!("cannot make a directory for the session: {error}"))),
     };
@@ -44,7 +45,7 @@ pub(crate) fn work(broker: &Broker, session: u64, stream: Stream) -> Result<Stri
     drop(backup);
     debug!(session, worker = child.id(), "worker started");
     let ended = wait(broker, session, child);
-    if let Err(error) = scratch.close() {
+    if let Err(error) = scratch.remove() {
         warn!(session, %error, "cannot remove the session's directory");
     }
     match ended {
@@ -55,7 +56,7 @@ pub(crate) fn work(broker: &Broker, session: u64, stream: Stream) -> Result<Stri
 
 /// The socket becomes the worker's standard input: the one descriptor that needs no unsafe code to be passed on. All
 /// others of this process are close-on-exec.
-fn spawn(broker: &Broker, session: u64, stream: Stream, scratch: &TempDir) -> io::Result<Child> {
+fn spawn(broker: &Broker, session: u64, stream: Stream, scratch: &SessionScratch) -> io::Result<Child> {
     command(&broker.settings.worker)
         .env(environment::SESSION, session.to_string())
         .env(environment::SCRATCH, scratch.path())
@@ -78,7 +79,11 @@ fn wait(broker: &Broker, session: u64, mut child: Child) -> io::Result<ExitStatu
 
 fn describe(status: ExitStatus) -> Result<String, String> {
     match (status.code(), status.signal()) {
-        (Some(0), _) => Ok("driver closed the connection".to_owned()),
+        (Some(exit_code::CLOSED), _) => Ok("driver closed the connection".to_owned()),
+        (Some(exit_code::STOPPED), _) => Ok("service stopped".to_owned()),
+        (Some(exit_code::BROKEN_PROTOCOL), _) => Err("driver broke the protocol".to_owned()),
+        (Some(exit_code::NOT_STARTED), _) => Err("worker could not start".to_owned()),
+        (Some(exit_code::PANICKED), _) => Err("worker panicked".to_owned()),
         (Some(code), _) => Err(format!("worker ended with exit code {code}")),
         (None, Some(signal)) => Err(format!("worker was killed by signal {signal}{}", signal_name(signal))),
         (None, None) => Err(status.to_string()),

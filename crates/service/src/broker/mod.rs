@@ -9,6 +9,7 @@ mod launch;
 mod listen;
 mod offer;
 mod registry;
+mod scratch;
 mod session;
 mod stop;
 
@@ -25,6 +26,7 @@ use tracing::{info, warn};
 use self::listen::Listeners;
 use self::offer::Offer;
 use self::registry::Registry;
+use self::scratch::Scratch;
 use self::stop::StopSignal;
 
 /// What a service is told at its start.
@@ -72,6 +74,8 @@ pub enum ServeError {
     Listen { address: Address, cause: io::Error },
     #[error("cannot watch for signals: {0}")]
     Signals(io::Error),
+    #[error("cannot make a directory in {place}: {cause}; set TMPDIR to one that you may write to", place = std::env::temp_dir().display())]
+    Scratch { cause: io::Error },
     #[error("cannot wait for connections: {0}")]
     Wait(io::Error),
 }
@@ -87,6 +91,7 @@ struct Broker {
     /// Connections that have not introduced themselves yet.
     strangers: AtomicUsize,
     sessions: Registry,
+    scratch: Scratch,
 }
 
 /// Serves until SIGTERM or SIGINT, then ends the workers it started. `ready` is called once, with the real addresses,
@@ -94,6 +99,7 @@ struct Broker {
 pub fn serve(settings: ServeSettings, ready: impl FnOnce(&[Address])) -> Result<(), ServeError> {
     let stop = StopSignal::install().map_err(ServeError::Signals)?;
     let listeners = Listeners::bind(&settings.listen)?;
+    let scratch = Scratch::new().map_err(|cause| ServeError::Scratch { cause })?;
     let offer = offer::take_inventory(&settings);
     let broker = Arc::new(Broker {
         offer,
@@ -103,10 +109,16 @@ pub fn serve(settings: ServeSettings, ready: impl FnOnce(&[Address])) -> Result<
         next_session: AtomicU64::new(1),
         strangers: AtomicUsize::new(0),
         sessions: Registry::default(),
+        scratch,
     });
     let addresses = listeners.addresses();
     let listening = addresses.iter().map(Address::to_string).collect::<Vec<_>>().join(" ");
-    info!(listening, platforms = broker.offer.platforms.len(), devices = broker.offer.device_count(), "service started");
+    info!(
+        listening,
+        platforms = broker.offer.platforms.len(),
+        devices = broker.offer.device_count(),
+        "service started"
+    );
     ready(addresses);
     let result = listeners.accept_until(&stop, |stream, peer| session::begin(&broker, stream, peer));
     // Nobody new comes in while the rest leaves.
@@ -115,6 +127,8 @@ pub fn serve(settings: ServeSettings, ready: impl FnOnce(&[Address])) -> Result<
     if left > 0 {
         warn!(sessions = left, "some sessions did not end in time");
     }
+    // Not left to the last thread that drops the broker: the process may end before.
+    broker.scratch.remove();
     info!("service stopped");
     result.map_err(ServeError::Wait)
 }

@@ -9,6 +9,7 @@ use telecl_opencl::{ClError, ClResult, Context, Device, Program};
 use telecl_sys::*;
 use telecl_wire::request::{Build, Compile, Link};
 
+use super::includes::Trees;
 use super::link;
 use super::program::ProgramSlot;
 use super::report::{DeviceIds, build_report};
@@ -30,7 +31,7 @@ struct Job {
     slot: Arc<ProgramSlot>,
     ids: DeviceIds,
     /// (tree, directory) of the include trees in the options.
-    trees: Vec<(u64, String)>,
+    trees: Trees,
     link: Arc<link::Link>,
 }
 
@@ -38,16 +39,19 @@ impl Session {
     pub(super) fn build(&mut self, request: &Build<'_>) {
         let prepared = || {
             let slot = Arc::clone(self.programs.get(request.program)?);
-            let (options, trees) = self.options(request.options, CL_INVALID_BUILD_OPTIONS, slot.is_from_source())?;
+            let (options, trees) = self.options(request.options, CL_INVALID_BUILD_OPTIONS)?;
             let devices = self.devices_of(request.devices)?;
             let program = slot.program()?.clone();
             Ok((self.job("Build", request.call, slot, trees), program, devices, options))
         };
         match prepared() {
-            Ok((job, program, devices, options)) => job.start(move || match program.build(&devices, &options) {
-                Ok(()) => (CL_SUCCESS, Some(program)),
-                Err(error) => (error.code(), Some(program)),
-            }),
+            Ok((job, program, devices, options)) => {
+                let ask = job.slot.is_from_source();
+                job.start(move || {
+                    let built = asking_for_args(ask, &options, |options| program.build(&devices, options));
+                    (status_of(built), Some(program))
+                });
+            }
             Err(error) => self.link.answer("Build", request.call, &Err(error)),
         }
     }
@@ -55,7 +59,7 @@ impl Session {
     pub(super) fn compile(&mut self, request: &Compile<'_>) {
         let prepared = || {
             let slot = Arc::clone(self.programs.get(request.program)?);
-            let (options, trees) = self.options(request.options, CL_INVALID_COMPILER_OPTIONS, slot.is_from_source())?;
+            let (options, trees) = self.options(request.options, CL_INVALID_COMPILER_OPTIONS)?;
             let devices = self.devices_of(request.devices)?;
             let headers: ClResult<Vec<(CString, Program)>> = request
                 .headers
@@ -69,30 +73,32 @@ impl Session {
             Ok((self.job("Compile", request.call, slot, trees), program, devices, options, headers?))
         };
         match prepared() {
-            Ok((job, program, devices, options, headers)) => job.start(move || {
-                let headers: Vec<(&CStr, &Program)> =
-                    headers.iter().map(|(name, program)| (name.as_c_str(), program)).collect();
-                match program.compile(&devices, &options, &headers) {
-                    Ok(()) => (CL_SUCCESS, Some(program)),
-                    Err(error) => (error.code(), Some(program)),
-                }
-            }),
+            Ok((job, program, devices, options, headers)) => {
+                let ask = job.slot.is_from_source();
+                job.start(move || {
+                    let headers: Vec<(&CStr, &Program)> =
+                        headers.iter().map(|(name, program)| (name.as_c_str(), program)).collect();
+                    let compiled =
+                        asking_for_args(ask, &options, |options| program.compile(&devices, options, &headers));
+                    (status_of(compiled), Some(program))
+                });
+            }
             Err(error) => self.link.answer("Compile", request.call, &Err(error)),
         }
     }
 
     pub(super) fn link(&mut self, request: &Link<'_>) {
-        type Prepared = (Context, Vec<Device>, CString, Vec<(u64, String)>, Vec<Program>);
+        type Prepared = (Context, Vec<Device>, CString, Trees, Vec<Program>);
         let prepared = || -> ClResult<Prepared> {
             let context = self.context(request.context)?.clone();
-            let (options, trees) = self.options(request.options, CL_INVALID_LINKER_OPTIONS, false)?;
+            let (options, trees) = self.options(request.options, CL_INVALID_LINKER_OPTIONS)?;
             let devices = self.devices_of(request.devices)?;
             let inputs: ClResult<Vec<Program>> = request.inputs.iter().map(|id| self.program(id).cloned()).collect();
             Ok((context, devices, options, trees, inputs?))
         };
         match prepared() {
             Ok((context, devices, options, trees, inputs)) => {
-                let slot = Arc::new(ProgramSlot::default());
+                let slot = ProgramSlot::empty(request.context);
                 self.programs.insert(request.id, Ok(Arc::clone(&slot)));
                 self.job("Link", request.call, slot, trees).start(move || {
                     let inputs: Vec<&Program> = inputs.iter().collect();
@@ -106,24 +112,35 @@ impl Session {
         }
     }
 
-    fn job(&self, name: &'static str, call: u64, slot: Arc<ProgramSlot>, trees: Vec<(u64, String)>) -> Job {
+    fn job(&self, name: &'static str, call: u64, slot: Arc<ProgramSlot>, trees: Trees) -> Job {
         Job { name, call, slot, ids: self.device_ids(), trees, link: Arc::clone(&self.link) }
     }
 
     /// The options as the vendor gets them, and the include trees they name.
-    fn options(&self, options: &[u8], invalid: i32, ask_for_args: bool) -> ClResult<(CString, Vec<(u64, String)>)> {
-        /// Without it many compilers forget what a kernel's arguments are. Known since OpenCL 1.2.
-        const ARG_INFO: &[u8] = b"-cl-kernel-arg-info";
+    fn options(&self, options: &[u8], invalid: i32) -> ClResult<(CString, Trees)> {
         let invalid = ClError(invalid);
-        let (mut options, trees) = self.includes.expand(options).ok_or(invalid)?;
-        if ask_for_args && !options.windows(ARG_INFO.len()).any(|window| window == ARG_INFO) {
-            if !options.is_empty() {
-                options.push(b' ');
-            }
-            options.extend_from_slice(ARG_INFO);
-        }
+        let (options, trees) = self.includes.expand(options).ok_or(invalid)?;
         Ok((CString::new(options).map_err(|_| invalid)?, trees))
     }
+}
+
+/// Compiles with the option without which many compilers forget what a kernel's arguments are. It is known since OpenCL
+/// 1.2; a compiler that refuses it is asked again as the program wanted.
+fn asking_for_args(ask: bool, options: &CStr, compile: impl Fn(&CStr) -> ClResult<()>) -> ClResult<()> {
+    const ARG_INFO: &[u8] = b"-cl-kernel-arg-info";
+    let plain = options.to_bytes();
+    if !ask || plain.windows(ARG_INFO.len()).any(|window| window == ARG_INFO) {
+        return compile(options);
+    }
+    let more = [plain, b" ", ARG_INFO].concat();
+    match CString::new(more).map(|more| compile(&more)) {
+        Ok(Err(ClError(CL_INVALID_BUILD_OPTIONS | CL_INVALID_COMPILER_OPTIONS))) | Err(_) => compile(options),
+        Ok(other) => other,
+    }
+}
+
+fn status_of(result: ClResult<()>) -> i32 {
+    result.map_or_else(ClError::code, |()| CL_SUCCESS)
 }
 
 impl Job {
@@ -155,8 +172,8 @@ impl Job {
         }
         let report = match &program {
             Some(program) => {
-                let (report, kinds) = build_report(program, &self.ids, &self.trees);
-                self.slot.set_kinds(kinds);
+                let (report, params) = build_report(program, &self.ids, &self.trees);
+                self.slot.set_params(params);
                 report
             }
             None => Vec::new(),

@@ -255,9 +255,8 @@ impl Rect {
         if row_pitch < width || slice_pitch < packed {
             return Err(invalid);
         }
-        let at = |x: u64, y: u64, z: u64| {
-            z.checked_mul(slice_pitch)?.checked_add(y.checked_mul(row_pitch)?)?.checked_add(x)
-        };
+        let at =
+            |x: u64, y: u64, z: u64| z.checked_mul(slice_pitch)?.checked_add(y.checked_mul(row_pitch)?)?.checked_add(x);
         let [x, y, z] = self.origin;
         let last = |start: u64, count: u64| start.checked_add(count - 1);
         let end = last(y, height).zip(last(z, depth)).and_then(|(y, z)| at(x.checked_add(width)?, y, z));

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use telecl_opencl::{Event, Queue};
 use telecl_sys::*;
@@ -18,9 +19,15 @@ use telecl_wire::reply::{Completed, ContextNotice, Data, StatusReached};
 
 use super::link::Link;
 use super::output::Output;
+use super::pending::Pending;
 use super::staging::Chunk;
 use super::start::guarded;
-use super::vendor;
+
+/// How often events are looked at while something is open: soon after a failure, seldom otherwise.
+const FASTEST: Duration = Duration::from_millis(5);
+const SLOWEST: Duration = Duration::from_millis(500);
+/// … and while nothing is.
+const IDLE: Duration = Duration::from_secs(5);
 
 /// Names a command that is to be reported. Later commands have larger ones.
 pub(crate) type Token = u64;
@@ -28,10 +35,14 @@ pub(crate) type Token = u64;
 /// Something that other threads want the driver to know.
 #[derive(Debug)]
 pub(crate) enum Note {
-    /// So many of the vendor's commands behind one command of the driver have ended.
-    Ended { group: Arc<Group>, parts: usize, status: i32, data: Option<(Region, Chunk)> },
+    /// One of the vendor's commands behind a command of the driver has ended.
+    PartEnded { group: Arc<Group>, event: Event, status: i32, data: Option<(Region, Chunk)> },
+    /// So many of them have come to nothing, or are accounted for.
+    Settled { group: Arc<Group>, parts: usize, status: i32 },
     /// A watched event has reached a status.
     Reached { event: u64, status: i32 },
+    /// Something has failed, and others may have failed with it unnoticed.
+    LookAround,
     /// The vendor has something to say about a context.
     Notice { context: u64, message: String, private_info: Vec<u8> },
 }
@@ -54,9 +65,15 @@ pub(crate) struct Group {
 /// What is sent when all has ended.
 #[derive(Debug)]
 pub(crate) enum Report {
-    Completed { event: u64, profiling: bool },
+    Completed {
+        event: u64,
+        profiling: bool,
+    },
     /// The reply to a finish of this queue.
-    Finished { call: u64, queue: Queue },
+    Finished {
+        call: u64,
+        queue: Queue,
+    },
 }
 
 impl Group {
@@ -88,6 +105,7 @@ struct Ledger {
 pub(crate) struct Completion {
     notes: Sender<Note>,
     ledger: Arc<Mutex<Ledger>>,
+    pending: Pending,
 }
 
 impl Completion {
@@ -95,13 +113,22 @@ impl Completion {
     pub(crate) fn start(link: Arc<Link>, output: Arc<Output>) -> io::Result<Completion> {
         let (notes, received) = mpsc::channel();
         let ledger = Arc::new(Mutex::new(Ledger::default()));
-        let reporter = Reporter { link, output, ledger: Arc::clone(&ledger), parked: HashMap::new() };
+        let pending = Pending::default();
+        let reporter = Reporter {
+            link,
+            output,
+            ledger: Arc::clone(&ledger),
+            parked: HashMap::new(),
+            pending: pending.clone(),
+            rhythm: SLOWEST,
+            swept: Instant::now(),
+        };
         let thread = thread::Builder::new().name("telecl-completion".into()).stack_size(512 << 10);
         thread.spawn(move || {
             let link = Arc::clone(&reporter.link);
             guarded(&link, "completion", move || reporter.run(&received));
         })?;
-        Ok(Completion { notes, ledger })
+        Ok(Completion { notes, ledger, pending })
     }
 
     /// Opens a command of `parts` of the vendor's commands that is reported after those in `after`.
@@ -122,7 +149,7 @@ impl Completion {
     pub(crate) fn abandon(&self, group: &Arc<Group>) {
         // Through the channel, because others may be waiting for it.
         let parts = group.left.load(Ordering::Acquire);
-        self.ended(group, parts, i32::MIN, None);
+        self.settled(group, parts, i32::MIN);
     }
 
     /// Removes from `tokens` what has been reported.
@@ -131,15 +158,22 @@ impl Completion {
         tokens.retain(|token| ledger.open.contains(token));
     }
 
-    /// Says that parts of a command have ended.
-    pub(crate) fn ended(&self, group: &Arc<Group>, parts: usize, status: i32, data: Option<(Region, Chunk)>) {
-        self.note(Note::Ended { group: Arc::clone(group), parts, status, data });
+    /// Says that parts of a command will not come, or come with no event of their own.
+    pub(crate) fn settled(&self, group: &Arc<Group>, parts: usize, status: i32) {
+        self.note(Note::Settled { group: Arc::clone(group), parts, status });
     }
 
     /// Counts the end of `event` as the end of one part.
     pub(crate) fn watch(&self, group: &Arc<Group>, event: &Event) {
         let (completion, group) = (self.clone(), Arc::clone(group));
-        vendor::on_end(event, move |status| completion.ended(&group, 1, status, None));
+        self.pending.on_end(event, move |status, event| {
+            completion.note(Note::PartEnded { group, event: event.clone(), status, data: None });
+        });
+    }
+
+    /// The vendor's commands whose end is awaited.
+    pub(crate) fn pending(&self) -> &Pending {
+        &self.pending
     }
 
     pub(crate) fn note(&self, note: Note) {
@@ -155,6 +189,10 @@ struct Reporter {
     ledger: Arc<Mutex<Ledger>>,
     /// Commands that have ended, by a token that must be reported before them.
     parked: HashMap<Token, Vec<Arc<Group>>>,
+    pending: Pending,
+    /// How long until events are looked at again, and when they were.
+    rhythm: Duration,
+    swept: Instant,
 }
 
 impl Reporter {
@@ -162,37 +200,71 @@ impl Reporter {
         loop {
             // Frames are joined as long as there is more to say.
             let note = match notes.try_recv() {
-                Ok(note) => note,
                 Err(TryRecvError::Empty) => {
                     self.link.flush();
-                    match notes.recv() {
-                        Ok(note) => note,
-                        Err(_) => return,
-                    }
+                    self.wait(notes)
                 }
+                Ok(note) => Some(note),
                 Err(TryRecvError::Disconnected) => return,
             };
-            self.take(note);
+            match note {
+                Some(note) => self.take(note),
+                None => self.look_around(),
+            }
         }
+    }
+
+    /// The next note, or `None` when it is time to look at the events themselves.
+    fn wait(&self, notes: &Receiver<Note>) -> Option<Note> {
+        // What is enqueued while this waits is not noticed here, hence the limit.
+        let rhythm = if self.pending.may_be_open() { self.rhythm } else { IDLE };
+        notes.recv_timeout((self.swept + rhythm).saturating_duration_since(Instant::now())).ok()
+    }
+
+    /// Ends what the vendor said nothing about; the less there is to find, the less often.
+    fn look_around(&mut self) {
+        self.pending.sweep();
+        self.swept = Instant::now();
+        self.rhythm = (2 * self.rhythm).min(SLOWEST);
+    }
+
+    fn look_around_soon(&mut self) {
+        self.rhythm = FASTEST;
+        self.swept = Instant::now();
     }
 
     fn take(&mut self, note: Note) {
         match note {
-            Note::Ended { group, parts, status, data } => {
-                if status < CL_COMPLETE {
-                    let _ = group.status.compare_exchange(CL_COMPLETE, status, Ordering::AcqRel, Ordering::Acquire);
-                } else if let (Some((region, chunk)), Report::Completed { event, .. }) = (data, &group.report) {
+            Note::PartEnded { group, event, status, data } => {
+                let status = if status < CL_COMPLETE { status } else { final_status(&event) };
+                if let (CL_COMPLETE, Some((region, chunk)), Report::Completed { event, .. }) =
+                    (status, data, &group.report)
+                {
                     self.link.push(&Data { event: *event, region }, chunk.bytes());
                 }
-                if group.left.fetch_sub(parts, Ordering::AcqRel) == parts {
-                    self.report_in_order(group);
-                }
+                self.settle(group, 1, status);
+            }
+            Note::Settled { group, parts, status } => self.settle(group, parts, status),
+            Note::LookAround => {
+                self.look_around();
+                self.look_around_soon();
             }
             Note::Reached { event, status } => self.link.push(&StatusReached { event, status }, &[]),
             Note::Notice { context, message, private_info } => {
                 let notice = ContextNotice { context, message: &message, private_info: &private_info };
                 self.link.push(&notice, &[]);
             }
+        }
+    }
+
+    fn settle(&mut self, group: Arc<Group>, parts: usize, status: i32) {
+        if status < CL_COMPLETE {
+            self.look_around_soon();
+            // The first failure is the one that is told.
+            let _ = group.status.compare_exchange(CL_COMPLETE, status, Ordering::AcqRel, Ordering::Acquire);
+        }
+        if group.left.fetch_sub(parts, Ordering::AcqRel) == parts {
+            self.report_in_order(group);
         }
     }
 
@@ -254,6 +326,11 @@ impl Reporter {
             link.reply(call, CL_SUCCESS, &[]);
         }
     }
+}
+
+/// With what a command has ended. NVIDIA's driver (580) tells callbacks of success even where the event has failed.
+fn final_status(event: &Event) -> i32 {
+    event.status().map_or(CL_COMPLETE, |status| status.min(CL_COMPLETE))
 }
 
 /// The times of a command that may have several of the vendor's behind it.

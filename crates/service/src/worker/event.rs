@@ -30,6 +30,10 @@ impl Session {
             self.flush_queues();
         }
         let set = self.events.get(request.event).and_then(|entry| entry.event.set_status(request.status));
+        if request.status < CL_COMPLETE {
+            // Some drivers say nothing about what fails because of it.
+            self.completion.note(Note::LookAround);
+        }
         if let Err(error) = set {
             let opcode = SetUserEventStatus::OPCODE;
             let about = About { opcode, name: "SetUserEventStatus", object: request.event, ..About::default() };

@@ -20,6 +20,9 @@ const MOST_BYTES: u64 = 1 << 30;
 const MOST_FILES: usize = 1 << 16;
 const LONGEST_PATH: usize = 1024;
 
+/// Include trees and their directories.
+pub(crate) type Trees = Vec<(u64, String)>;
+
 /// The session's include files, below its scratch directory, which the broker removes in the end.
 #[derive(Debug)]
 pub(crate) struct Includes {
@@ -92,9 +95,9 @@ impl Includes {
     }
 
     /// Puts directories in the place of marked tree numbers. `None` if the options name a tree that is not there.
-    pub(crate) fn expand(&self, options: &[u8]) -> Option<(Vec<u8>, Vec<(u64, String)>)> {
+    pub(crate) fn expand(&self, options: &[u8]) -> Option<(Vec<u8>, Trees)> {
         let mut expanded = Vec::with_capacity(options.len());
-        let mut used: Vec<(u64, String)> = Vec::new();
+        let mut used = Trees::new();
         for (index, piece) in options.split(|&byte| byte == TREE_MARK as u8).enumerate() {
             // Every second piece stands between two marks.
             if index % 2 == 0 {

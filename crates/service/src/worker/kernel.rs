@@ -11,14 +11,17 @@ use telecl_wire::request::{Arg, ArgForm, CloneKernel, CreateKernel, Message, Set
 
 use super::link::About;
 use super::memory::to_usize;
+use super::report::Param;
 use super::session::Session;
 use super::vendor;
 
 #[derive(Debug)]
 pub(crate) struct KernelEntry {
     pub(super) kernel: Kernel,
-    /// What the arguments are, if the vendor said so.
-    kinds: Option<Arc<[ArgKind]>>,
+    /// The context it belongs to, which is told if something goes wrong with it.
+    context: u64,
+    /// What the arguments must be, if the vendor said so.
+    params: Option<Arc<[Param]>>,
     /// Objects among the arguments. Weak, because OpenCL's kernels do not keep their arguments alive either: a program
     /// that releases a buffer wants its memory back.
     objects: HashMap<u32, Object>,
@@ -51,16 +54,20 @@ impl KernelEntry {
         }
     }
 
-    /// Refuses bytes for an argument that is known to be something else; a driver would take them for a handle.
-    fn accepts_bytes(&self, index: u32) -> ClResult<()> {
-        let kind = self.kinds.as_ref().and_then(|kinds| kinds.get(index as usize));
-        match kind {
-            None | Some(ArgKind::Unknown | ArgKind::Value) => Ok(()),
-            Some(ArgKind::Buffer | ArgKind::Image | ArgKind::Pipe) => Err(ClError(CL_INVALID_MEM_OBJECT)),
-            Some(ArgKind::Sampler) => Err(ClError(CL_INVALID_SAMPLER)),
-            Some(ArgKind::Queue) => Err(ClError(CL_INVALID_DEVICE_QUEUE)),
-            Some(ArgKind::Local) => Err(ClError(CL_INVALID_ARG_VALUE)),
-        }
+    /// Refuses bytes for an argument that is known to be something else, which a driver would take for a handle, and
+    /// bytes of another size, of which it would read too many.
+    fn accepts_bytes(&self, index: u32, len: usize) -> ClResult<()> {
+        let Some(param) = self.params.as_ref().and_then(|params| params.get(index as usize)) else { return Ok(()) };
+        let refusal = match param.kind {
+            ArgKind::Unknown => return Ok(()),
+            ArgKind::Value if param.size == 0 || param.size as usize == len => return Ok(()),
+            ArgKind::Value => CL_INVALID_ARG_SIZE,
+            ArgKind::Buffer | ArgKind::Image | ArgKind::Pipe => CL_INVALID_MEM_OBJECT,
+            ArgKind::Sampler => CL_INVALID_SAMPLER,
+            ArgKind::Queue => CL_INVALID_DEVICE_QUEUE,
+            ArgKind::Local => CL_INVALID_ARG_VALUE,
+        };
+        Err(ClError(refusal))
     }
 
     fn set_bytes(&mut self, arg: &Arg<'_>) -> ClResult<()> {
@@ -68,7 +75,7 @@ impl KernelEntry {
         if arg.size != arg.value.len() as u64 {
             return Err(ClError(CL_INVALID_ARG_SIZE));
         }
-        self.accepts_bytes(arg.index)?;
+        self.accepts_bytes(arg.index, arg.value.len())?;
         vendor::set_arg_bytes(&self.kernel, arg.index, arg.value)?;
         self.objects.remove(&arg.index);
         Ok(())
@@ -97,7 +104,10 @@ impl KernelEntry {
     fn set_guess(&mut self, arg: &Arg<'_>, target: ClResult<Target>) -> ClResult<()> {
         match target.and_then(|target| self.set_object(arg, &target)) {
             Err(ClError(
-                CL_INVALID_ARG_SIZE | CL_INVALID_ARG_VALUE | CL_INVALID_MEM_OBJECT | CL_INVALID_SAMPLER
+                CL_INVALID_ARG_SIZE
+                | CL_INVALID_ARG_VALUE
+                | CL_INVALID_MEM_OBJECT
+                | CL_INVALID_SAMPLER
                 | CL_INVALID_DEVICE_QUEUE,
             )) => self.set_bytes(arg),
             other => other,
@@ -118,26 +128,30 @@ impl Session {
             let slot = self.programs.get(request.program)?;
             let name = CString::new(request.name).map_err(|_| ClError(CL_INVALID_KERNEL_NAME))?;
             let kernel = slot.program()?.create_kernel(&name)?;
-            Ok(KernelEntry { kernel, kinds: slot.kinds_of(request.name), objects: HashMap::new() })
+            let (context, params) = (slot.context(), slot.params_of(request.name));
+            Ok(KernelEntry { kernel, context, params, objects: HashMap::new() })
         };
         let made = make();
-        self.link.created(CreateKernel::OPCODE, "CreateKernel", 0, request.id, &made);
+        let context = self.programs.get(request.program).map_or(0, |slot| slot.context());
+        self.link.created(CreateKernel::OPCODE, "CreateKernel", context, request.id, &made);
         self.kernels.insert(request.id, made);
     }
 
     pub(super) fn clone_kernel(&mut self, request: &CloneKernel) {
         let made = self.kernels.get(request.source).and_then(|source| {
             let kernel = source.runnable()?.duplicate()?;
-            Ok(KernelEntry { kernel, kinds: source.kinds.clone(), objects: source.objects.clone() })
+            let (params, objects) = (source.params.clone(), source.objects.clone());
+            Ok(KernelEntry { kernel, context: source.context, params, objects })
         });
-        self.link.created(CloneKernel::OPCODE, "CloneKernel", 0, request.id, &made);
+        let context = self.kernels.get(request.source).map_or(0, |source| source.context);
+        self.link.created(CloneKernel::OPCODE, "CloneKernel", context, request.id, &made);
         self.kernels.insert(request.id, made);
     }
 
     pub(super) fn set_args(&mut self, request: &SetArgs<'_>) {
         if let Err(error) = self.try_set_args(request.kernel, &request.args) {
-            let about =
-                About { opcode: SetArgs::OPCODE, name: "SetArgs", object: request.kernel, ..About::default() };
+            let context = self.kernels.get(request.kernel).map_or(0, |entry| entry.context);
+            let about = About { opcode: SetArgs::OPCODE, name: "SetArgs", context, queue: 0, object: request.kernel };
             self.link.failed(about, error, 0);
         }
     }

@@ -2,7 +2,8 @@
 
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use telecl_net::{FrameSender, Stream};
 use telecl_opencl::{ClError, ClResult};
@@ -11,7 +12,10 @@ use telecl_wire::request::Message;
 use telecl_wire::{CHUNK, Field};
 use tracing::debug;
 
-use crate::process::exit_now;
+use crate::process::{exit_code, exit_now};
+
+/// How long the last words may take.
+const PATIENCE: Duration = Duration::from_millis(200);
 
 /// The sending half of the session's link. Its lock is held while a frame is handed to the socket, and no other lock is
 /// taken meanwhile.
@@ -111,13 +115,17 @@ impl Link {
 
     /// Tells the driver why the session ends, if it still listens; never waits for long.
     pub(crate) fn closing(&self, reason: &str) {
-        let mut sender = match self.sender.try_lock() {
-            Ok(sender) => sender,
-            Err(TryLockError::Poisoned(sender)) => sender.into_inner(),
-            // Somebody is in the middle of a frame; nothing may be put there.
-            Err(TryLockError::WouldBlock) => return,
+        let deadline = Instant::now() + PATIENCE;
+        let mut sender = loop {
+            match self.sender.try_lock() {
+                Ok(sender) => break sender,
+                Err(TryLockError::Poisoned(sender)) => break sender.into_inner(),
+                Err(TryLockError::WouldBlock) if Instant::now() < deadline => thread::sleep(Duration::from_millis(1)),
+                // Somebody is stuck in the middle of a frame; nothing may be put there.
+                Err(TryLockError::WouldBlock) => return,
+            }
         };
-        let _ = sender.stream().set_send_timeout(Some(Duration::from_millis(200)));
+        let _ = sender.stream().set_send_timeout(Some(PATIENCE));
         let _ = sender.send(&Closing { reason }, &[]);
     }
 
@@ -130,7 +138,7 @@ impl Link {
             }
             Err(error) => {
                 debug!(session = self.session, %error, "the driver is gone");
-                exit_now(0);
+                exit_now(exit_code::CLOSED);
             }
         }
     }

@@ -19,6 +19,8 @@ const DEVICE_PRIVATE_ADDRESS: u64 = 0x5000;
 pub(crate) struct MemoryEntry {
     /// Kernels that have it as an argument hold weak references, so that they can tell when it is gone.
     pub(super) mem: Arc<Mem>,
+    /// The context it belongs to, which is told if something goes wrong with it.
+    pub(super) context: u64,
     /// Of a buffer: its length. Of an image: the bytes of a pixel.
     pub(super) shape: Shape,
 }
@@ -31,8 +33,8 @@ pub(crate) enum Shape {
 }
 
 impl MemoryEntry {
-    fn new(mem: Mem, shape: Shape) -> MemoryEntry {
-        MemoryEntry { mem: Arc::new(mem), shape }
+    fn new(mem: Mem, context: u64, shape: Shape) -> MemoryEntry {
+        MemoryEntry { mem: Arc::new(mem), context, shape }
     }
 }
 
@@ -51,22 +53,24 @@ impl Session {
         }
         let properties = memory_properties(request.properties)?;
         let mem = context.create_buffer(request.flags & !HOST_POINTER_FLAGS, size, content, &properties)?;
-        Ok(MemoryEntry::new(mem, Shape::Buffer { size: request.size }))
+        Ok(MemoryEntry::new(mem, request.context, Shape::Buffer { size: request.size }))
     }
 
     pub(super) fn create_sub_buffer(&mut self, request: &CreateSubBuffer) {
         let made = self.make_sub_buffer(request);
-        self.link.created(CreateSubBuffer::OPCODE, "CreateSubBuffer", 0, request.id, &made);
+        let context = self.memory.get(request.parent).map_or(0, |parent| parent.context);
+        self.link.created(CreateSubBuffer::OPCODE, "CreateSubBuffer", context, request.id, &made);
         self.memory.insert(request.id, made);
     }
 
     fn make_sub_buffer(&self, request: &CreateSubBuffer) -> ClResult<MemoryEntry> {
+        let context = self.memory.get(request.parent)?.context;
         let (parent, parent_size) = self.buffer(request.parent)?;
         // CL_INVALID_VALUE if the region specified by (origin, size) is out of bounds in buffer.
         within(request.origin, request.size, parent_size)?;
         let (origin, size) = (to_usize(request.origin)?, to_usize(request.size)?);
         let mem = parent.create_sub_buffer(request.flags & !HOST_POINTER_FLAGS, origin, size)?;
-        Ok(MemoryEntry::new(mem, Shape::Buffer { size: request.size }))
+        Ok(MemoryEntry::new(mem, context, Shape::Buffer { size: request.size }))
     }
 
     pub(super) fn create_image(&mut self, request: &CreateImage<'_>, content: Option<&[u8]>) {
@@ -109,14 +113,14 @@ impl Session {
         let element = element.and_then(|size| usize::try_from(size).ok()).filter(|&size| size > 0);
         // Without it no transfer could be checked.
         let element = element.ok_or(ClError(CL_IMAGE_FORMAT_NOT_SUPPORTED))?;
-        Ok(MemoryEntry::new(mem, Shape::Image { element }))
+        Ok(MemoryEntry::new(mem, request.context, Shape::Image { element }))
     }
 
     pub(super) fn create_pipe(&mut self, request: &CreatePipe) {
         let made = self.context(request.context).and_then(|context| {
             let flags = request.flags & !HOST_POINTER_FLAGS;
             let mem = context.create_pipe(flags, request.packet_size, request.max_packets)?;
-            Ok(MemoryEntry::new(mem, Shape::Pipe))
+            Ok(MemoryEntry::new(mem, request.context, Shape::Pipe))
         });
         self.link.created(CreatePipe::OPCODE, "CreatePipe", request.context, request.id, &made);
         self.memory.insert(request.id, made);

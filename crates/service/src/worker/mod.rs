@@ -21,6 +21,7 @@ mod link;
 mod memory;
 mod output;
 mod params;
+mod pending;
 mod program;
 mod query;
 mod queue;

@@ -1,33 +1,41 @@
 //! Programs: how they come to be. Builds are in `build.rs`.
 
-use std::collections::HashMap;
 use std::ffi::CString;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use telecl_opencl::{ClError, ClResult, Program};
 use telecl_sys::*;
-use telecl_wire::reply::{ArgKind, Binaries, BinaryStatuses};
+use telecl_wire::reply::{Binaries, BinaryStatuses};
 use telecl_wire::request::*;
 
 use super::memory::to_usize;
+use super::report::{Param, Params};
 use super::session::Session;
-
-/// Argument kinds by kernel name.
-type Kinds = HashMap<Vec<u8>, Arc<[ArgKind]>>;
 
 /// A program. One that is being linked exists from the request on, but is empty until the linker is done.
 #[derive(Debug, Default)]
 pub(crate) struct ProgramSlot {
     program: OnceLock<Program>,
+    /// The context it belongs to, which is told if something goes wrong with it.
+    context: u64,
     /// Filled by each build.
-    kinds: Mutex<Kinds>,
+    params: Mutex<Params>,
     /// Made from source, so that the compiler can be asked for argument information.
     from_source: bool,
 }
 
 impl ProgramSlot {
-    fn new(program: Program, from_source: bool) -> Arc<ProgramSlot> {
-        Arc::new(ProgramSlot { program: program.into(), from_source, ..ProgramSlot::default() })
+    fn new(program: Program, context: u64, from_source: bool) -> Arc<ProgramSlot> {
+        Arc::new(ProgramSlot { program: program.into(), context, from_source, ..ProgramSlot::default() })
+    }
+
+    /// A place for what a linker will make.
+    pub(super) fn empty(context: u64) -> Arc<ProgramSlot> {
+        Arc::new(ProgramSlot { context, ..ProgramSlot::default() })
+    }
+
+    pub(super) fn context(&self) -> u64 {
+        self.context
     }
 
     pub(super) fn program(&self) -> ClResult<&Program> {
@@ -44,13 +52,13 @@ impl ProgramSlot {
         self.from_source
     }
 
-    pub(super) fn set_kinds(&self, kinds: Kinds) {
-        *self.kinds.lock().unwrap_or_else(PoisonError::into_inner) = kinds;
+    pub(super) fn set_params(&self, params: Params) {
+        *self.params.lock().unwrap_or_else(PoisonError::into_inner) = params;
     }
 
-    /// What the arguments of a kernel are, if the vendor said so after the last build.
-    pub(super) fn kinds_of(&self, kernel: &[u8]) -> Option<Arc<[ArgKind]>> {
-        self.kinds.lock().unwrap_or_else(PoisonError::into_inner).get(kernel).cloned()
+    /// What the arguments of a kernel must be, if the vendor said so after the last build.
+    pub(super) fn params_of(&self, kernel: &[u8]) -> Option<Arc<[Param]>> {
+        self.params.lock().unwrap_or_else(PoisonError::into_inner).get(kernel).cloned()
     }
 }
 
@@ -63,7 +71,7 @@ impl Session {
         self.output.look_for_printf(source);
         let context = self.context(request.context);
         let made = context.and_then(|context| context.create_program_with_source(source));
-        let made = made.map(|program| ProgramSlot::new(program, true));
+        let made = made.map(|program| ProgramSlot::new(program, request.context, true));
         let opcode = CreateProgramWithSource::OPCODE;
         self.link.created(opcode, "CreateProgramWithSource", request.context, request.id, &made);
         self.programs.insert(request.id, made);
@@ -72,7 +80,7 @@ impl Session {
     pub(super) fn create_program_with_il(&mut self, request: &CreateProgramWithIl, il: &[u8]) {
         self.output.look_for_printf(il);
         let made = self.context(request.context).and_then(|context| context.create_program_with_il(il));
-        let made = made.map(|program| ProgramSlot::new(program, false));
+        let made = made.map(|program| ProgramSlot::new(program, request.context, false));
         let opcode = CreateProgramWithIl::OPCODE;
         self.link.created(opcode, "CreateProgramWithIl", request.context, request.id, &made);
         self.programs.insert(request.id, made);
@@ -100,7 +108,7 @@ impl Session {
         match prepared() {
             Ok((context, devices, binaries)) => {
                 let (made, statuses) = context.create_program_with_binary(&devices, &binaries);
-                (made.map(|program| ProgramSlot::new(program, false)), statuses)
+                (made.map(|program| ProgramSlot::new(program, request.context, false)), statuses)
             }
             Err(error) => (Err(error), Vec::new()),
         }
@@ -112,7 +120,7 @@ impl Session {
             let devices = self.devices_of(request.devices)?;
             let names = CString::new(request.names).map_err(|_| ClError(CL_INVALID_VALUE))?;
             let program = context.create_program_with_built_in_kernels(&devices, &names)?;
-            Ok(ProgramSlot::new(program, false))
+            Ok(ProgramSlot::new(program, request.context, false))
         };
         let made = make();
         let answer = made.as_ref().map(|_| Vec::new()).map_err(|error| *error);
@@ -128,9 +136,8 @@ impl Session {
 
     pub(super) fn program_binaries(&self, request: &ProgramBinaries) {
         let binaries = self.program(request.program).and_then(Program::binaries);
-        let answer = binaries.map(|binaries| {
-            telecl_wire::encode(&Binaries { binaries: binaries.iter().map(Vec::as_slice).collect() })
-        });
+        let answer = binaries
+            .map(|binaries| telecl_wire::encode(&Binaries { binaries: binaries.iter().map(Vec::as_slice).collect() }));
         self.link.answer("ProgramBinaries", request.call, &answer);
     }
 }

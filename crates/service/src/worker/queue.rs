@@ -112,7 +112,7 @@ impl Session {
                 group.set_ends(marker.clone(), marker.clone());
                 self.completion.watch(&group, &marker);
             }
-            None => self.completion.ended(&group, 1, CL_COMPLETE, None),
+            None => self.completion.settled(&group, 1, CL_COMPLETE),
         }
         Ok(())
     }

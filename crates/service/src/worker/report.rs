@@ -42,15 +42,23 @@ struct ArgFacts {
     name: Vec<u8>,
 }
 
-/// The encoded [`BuildReport`] of a program, and the kinds of its kernels' arguments.
-pub(crate) fn build_report(
-    program: &Program,
-    ids: &DeviceIds,
-    trees: &[(u64, String)],
-) -> (Vec<u8>, HashMap<Vec<u8>, Arc<[ArgKind]>>) {
+/// What the worker itself remembers of an argument.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Param {
+    pub(crate) kind: ArgKind,
+    /// Bytes of a plain value; 0 where that is not known.
+    pub(crate) size: u32,
+}
+
+/// The arguments of a program's kernels, by kernel name.
+pub(crate) type Params = HashMap<Vec<u8>, Arc<[Param]>>;
+
+/// The encoded [`BuildReport`] of a program, and what its kernels' arguments are.
+pub(crate) fn build_report(program: &Program, ids: &DeviceIds, trees: &[(u64, String)]) -> (Vec<u8>, Params) {
     let devices = program.info(CL_PROGRAM_DEVICES).unwrap_or_default();
     let devices = ids.behind(&devices);
-    let logs: Vec<Vec<u8>> = devices.iter().map(|(_, device)| text(program.build_info(device, CL_PROGRAM_BUILD_LOG))).collect();
+    let logs: Vec<Vec<u8>> =
+        devices.iter().map(|(_, device)| text(program.build_info(device, CL_PROGRAM_BUILD_LOG))).collect();
     let number = |device: &Device, param| program.build_info(device, param).ok().and_then(|value| info::number(&value));
     let builds: Vec<DeviceBuild<'_>> = devices
         .iter()
@@ -63,19 +71,22 @@ pub(crate) fn build_report(
             global_variables: number(device, CL_PROGRAM_BUILD_GLOBAL_VARIABLE_TOTAL_SIZE).unwrap_or(0),
         })
         .collect();
-    let built: Vec<_> =
-        devices.iter().zip(&builds).filter(|(_, build)| build.status == CL_BUILD_SUCCESS).map(|(device, _)| *device).collect();
-    let facts: Vec<KernelFacts> = kernels(program).iter().map(|(name, kernel)| kernel_facts(name, kernel, &built)).collect();
-    let kinds = facts
+    let built: Vec<_> = devices
         .iter()
-        .map(|kernel| (kernel.name.clone(), kernel.args.iter().map(ArgFacts::kind).collect()))
+        .zip(&builds)
+        .filter(|(_, build)| build.status == CL_BUILD_SUCCESS)
+        .map(|(device, _)| *device)
         .collect();
+    let facts: Vec<KernelFacts> =
+        kernels(program).iter().map(|(name, kernel)| kernel_facts(name, kernel, &built)).collect();
+    let param = |arg: &ArgFacts| Param { kind: arg.kind(), size: arg.size };
+    let params = facts.iter().map(|kernel| (kernel.name.clone(), kernel.args.iter().map(param).collect())).collect();
     let report = BuildReport {
         devices: builds,
         kernels: facts.iter().map(KernelFacts::report).collect(),
         trees: trees.iter().map(|(tree, directory)| TreeDirectory { tree: *tree, directory }).collect(),
     };
-    (telecl_wire::encode(&report), kinds)
+    (telecl_wire::encode(&report), params)
 }
 
 /// The kernels of an executable, in the vendor's order; none of anything else.
@@ -257,8 +268,19 @@ mod tests {
     #[test]
     fn sizes_of_builtin_types_are_those_of_the_specification() {
         for (name, size) in [
-            ("char", 1), ("uchar", 1), ("unsigned char", 1), ("short3", 8), ("half", 2), ("int", 4), ("uint4", 16),
-            ("float3", 16), ("float16", 64), ("long", 8), ("ulong2", 16), ("double8", 64), ("unsigned int", 4),
+            ("char", 1),
+            ("uchar", 1),
+            ("unsigned char", 1),
+            ("short3", 8),
+            ("half", 2),
+            ("int", 4),
+            ("uint4", 16),
+            ("float3", 16),
+            ("float16", 64),
+            ("long", 8),
+            ("ulong2", 16),
+            ("double8", 64),
+            ("unsigned int", 4),
         ] {
             assert_eq!(builtin_size(name.as_bytes()), Some(size), "{name}");
         }

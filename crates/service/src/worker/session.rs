@@ -11,7 +11,7 @@ use telecl_sys::*;
 use telecl_wire::handshake::{Ping, Pong};
 use telecl_wire::request::{Kind, Message, Release};
 use telecl_wire::{Request, decode};
-use tracing::{info, warn};
+use tracing::{debug, warn};
 
 use super::completion::Completion;
 use super::context::ContextEntry;
@@ -65,12 +65,7 @@ pub(crate) enum Ended {
 
 impl Session {
     /// Loads the vendor's OpenCL. A node without any still has sessions; all they can do is fail properly.
-    pub(crate) fn new(
-        link: Arc<Link>,
-        output: Arc<Output>,
-        scratch: PathBuf,
-        offered: &[u64],
-    ) -> io::Result<Session> {
+    pub(crate) fn new(link: Arc<Link>, output: Arc<Output>, scratch: PathBuf, offered: &[u64]) -> io::Result<Session> {
         let mut platforms = Vec::new();
         let mut devices = Table::new(CL_INVALID_DEVICE);
         match Library::load() {
@@ -86,7 +81,7 @@ impl Session {
             }
             Err(error) => warn!(session = link.session(), %error, "no OpenCL on this node"),
         }
-        info!(session = link.session(), devices = devices.iter().count(), "worker ready");
+        debug!(session = link.session(), devices = devices.iter().count(), "worker ready");
         Ok(Session {
             completion: Completion::start(Arc::clone(&link), Arc::clone(&output))?,
             link,

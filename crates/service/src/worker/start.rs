@@ -19,12 +19,7 @@ use super::output::Output;
 use super::session::{Ended, Session};
 use super::{inventory, watch};
 use crate::environment;
-use crate::process::exit_now;
-
-/// Exit codes, for the broker's log. Zero is a driver that closed the connection.
-const BROKEN_PROTOCOL: i32 = 2;
-const NOT_STARTED: i32 = 3;
-const PANICKED: i32 = 70;
+use crate::process::{exit_code, exit_now};
 
 /// Writes the encoded [`telecl_wire::info::Inventory`] of this node to standard output.
 pub fn inventory_main() -> ExitCode {
@@ -36,10 +31,10 @@ pub fn inventory_main() -> ExitCode {
     });
     match written {
         // Drivers' exit handlers have been seen to hang.
-        Ok(()) => exit_now(0),
+        Ok(()) => exit_now(exit_code::CLOSED),
         Err(error) => {
             error!(%error, "cannot report the inventory");
-            exit_now(NOT_STARTED)
+            exit_now(exit_code::NOT_STARTED)
         }
     }
 }
@@ -50,7 +45,7 @@ pub fn worker_main() -> ExitCode {
         Ok((link, receiver, session)) => exit_now(run(&link, receiver, session)),
         Err(error) => {
             error!(%error, "cannot start the worker");
-            exit_now(NOT_STARTED)
+            exit_now(exit_code::NOT_STARTED)
         }
     }
 }
@@ -73,15 +68,15 @@ fn start() -> io::Result<(Arc<Link>, FrameReceiver, Session)> {
 fn run(link: &Link, receiver: FrameReceiver, session: Session) -> i32 {
     let ended = catch_unwind(AssertUnwindSafe(|| session.run(receiver)));
     match ended {
-        Ok(Ended::Closed) => 0,
+        Ok(Ended::Closed) => exit_code::CLOSED,
         Ok(Ended::Broken(reason)) => {
             warn!(session = link.session(), reason, "the driver broke the protocol");
             link.closing(&reason);
-            BROKEN_PROTOCOL
+            exit_code::BROKEN_PROTOCOL
         }
         Err(_) => {
             panicked(link, "executor");
-            PANICKED
+            exit_code::PANICKED
         }
     }
 }
@@ -90,7 +85,7 @@ fn run(link: &Link, receiver: FrameReceiver, session: Session) -> i32 {
 pub(crate) fn guarded(link: &Link, thread: &'static str, body: impl FnOnce()) {
     if catch_unwind(AssertUnwindSafe(body)).is_err() {
         panicked(link, thread);
-        exit_now(PANICKED);
+        exit_now(exit_code::PANICKED);
     }
 }
 

@@ -12,7 +12,7 @@ use telecl_wire::region::Region;
 use telecl_wire::request::*;
 
 use super::command::{Rect, image_region};
-use super::completion::{Group, Report};
+use super::completion::{Group, Note, Report};
 use super::memory::{to_usize, to_usizes, within};
 use super::session::Session;
 use super::staging::Chunk;
@@ -131,7 +131,10 @@ impl Session {
                     }
                     events.push(event);
                     let (completion, group) = (self.completion.clone(), Arc::clone(&group));
-                    in_flight.then(move |status, chunk| completion.ended(&group, 1, status, Some((part, chunk))));
+                    in_flight.then(self.completion.pending(), move |status, event, chunk| {
+                        let (event, data) = (event.clone(), Some((part, chunk)));
+                        completion.note(Note::PartEnded { group, event, status, data });
+                    });
                 }
                 Err(error) if events.is_empty() => {
                     self.completion.abandon(&group);
@@ -186,7 +189,7 @@ impl Session {
         }
         if guarded {
             let status = failed.map_or(CL_COMPLETE, ClError::code);
-            self.completion.ended(group, 1, status, None);
+            self.completion.settled(group, 1, status);
         }
     }
 
@@ -250,7 +253,7 @@ impl Session {
         }
         if command.event == 0 {
             match enqueued {
-                Ok(in_flight) => in_flight.then(|_, chunk| drop(chunk)),
+                Ok(in_flight) => in_flight.then(self.completion.pending(), |_, _, chunk| drop(chunk)),
                 Err(error) => self.command_failed(about, command, error),
             }
             return;
@@ -267,13 +270,13 @@ impl Session {
                 }
                 open.events.push(event);
                 let (completion, group) = (self.completion.clone(), Arc::clone(group));
-                in_flight.then(move |status, chunk| {
+                in_flight.then(self.completion.pending(), move |status, event, chunk| {
                     // First the memory, then the news: the driver may answer it with the next write.
                     drop(chunk);
-                    completion.ended(&group, 1, status, None);
+                    completion.note(Note::PartEnded { group, event: event.clone(), status, data: None });
                 });
             }
-            (Ok(in_flight), None) => in_flight.then(|_, chunk| drop(chunk)),
+            (Ok(in_flight), None) => in_flight.then(self.completion.pending(), |_, _, chunk| drop(chunk)),
             (Err(error), _) => open.failed = open.failed.or(Some(error)),
         }
         if !last {

@@ -3,12 +3,11 @@
 #![allow(unsafe_code)]
 
 use std::mem;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
 
 use telecl_opencl::{ClError, ClResult, Event, ImageRegion, Kernel, Mem, NdRange, Order, Queue, RectSide};
-use telecl_sys::{CL_COMPLETE, CL_INVALID_VALUE, CL_OUT_OF_RESOURCES};
+use telecl_sys::{CL_INVALID_VALUE, CL_OUT_OF_RESOURCES};
 
+use super::pending::Pending;
 use super::staging::Chunk;
 
 /// A transfer that was enqueued, and the host memory it uses.
@@ -40,48 +39,18 @@ impl InFlight {
         &self.event
     }
 
-    /// Runs `ended` with the final status and the memory, on some thread, when the transfer has ended.
-    pub(crate) fn then(mut self, ended: impl FnOnce(i32, Chunk) + Send + 'static) {
+    /// Runs `ended` with the status, the event and the memory, on some thread, when the transfer has ended.
+    pub(crate) fn then(mut self, pending: &Pending, ended: impl FnOnce(i32, &Event, Chunk) + Send + 'static) {
         if let Some(chunk) = self.chunk.take() {
-            on_end(&self.event, move |status| ended(status, chunk));
+            pending.on_end(&self.event, move |status, event| ended(status, event, chunk));
         }
     }
 }
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        if let Some(chunk) = self.chunk.take() {
-            on_end(&self.event, move |_| drop(chunk));
-        }
-    }
-}
-
-/// Runs `ended` with the event's final status when it has ended. What `ended` owns stays alive until then.
-pub(crate) fn on_end(event: &Event, ended: impl FnOnce(i32) + Send + 'static) {
-    // Shared, because a registration that fails drops its closure, while the device still uses what it owns.
-    let shared = Arc::new(Mutex::new(Some(ended)));
-    let registered = Arc::clone(&shared);
-    let run = move |status: i32| {
-        let ended = registered.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(ended) = ended {
-            ended(status);
-        }
-    };
-    if event.on_status(CL_COMPLETE, Box::new(run.clone())).is_ok() {
-        return;
-    }
-    let event = event.clone();
-    let waiting = thread::Builder::new().name("telecl-wait".into()).stack_size(128 << 10).spawn(move || {
-        // Its result does not tell a failed command from a failed wait; the status does.
-        let _ = event.wait();
-        match event.status() {
-            Ok(status) if status <= CL_COMPLETE => run(status),
-            // The device may still be using the memory.
-            _ => mem::forget(run),
-        }
-    });
-    if waiting.is_err() {
-        mem::forget(shared);
+        // Nobody waits for the end, so the memory may be in use for ever.
+        mem::forget(self.chunk.take());
     }
 }
 

@@ -13,7 +13,7 @@ use telecl_net::Stream;
 use tracing::debug;
 
 use super::link::Link;
-use crate::process::exit_now;
+use crate::process::{exit_code, exit_now};
 
 /// Starts the watcher: it needs nothing of the other threads, which may be deep in a vendor's driver.
 pub(crate) fn start(stream: Stream, link: Arc<Link>) -> io::Result<()> {
@@ -35,7 +35,8 @@ fn watch(stream: &Stream, stop: &UnixStream, link: &Link) -> ! {
         }
         if !polled[1].revents().is_empty() {
             link.closing("the service is stopping");
+            exit_now(exit_code::STOPPED);
         }
-        exit_now(0);
+        exit_now(exit_code::CLOSED);
     }
 }

@@ -13,12 +13,13 @@ use telecl_wire::request::{CreateUserEvent, Flush, Message};
 
 use crate::client::{Broker, hello};
 
-pub const TESTS: &[crate::Test] = &[
+pub(crate) const TESTS: &[crate::Test] = &[
     ("welcome_lists_devices_and_pings_cost_no_worker", welcome_lists_devices_and_pings_cost_no_worker),
     ("a_foreign_version_is_refused_with_a_reason", a_foreign_version_is_refused_with_a_reason),
     ("garbage_and_silence_hurt_nobody", garbage_and_silence_hurt_nobody),
     ("a_driver_that_dies_takes_its_worker_along", a_driver_that_dies_takes_its_worker_along),
     ("a_worker_that_dies_ends_only_its_session", a_worker_that_dies_ends_only_its_session),
+    ("a_kernel_that_crashes_ends_only_its_session", a_kernel_that_crashes_ends_only_its_session),
     ("a_broken_protocol_ends_with_a_reason", a_broken_protocol_ends_with_a_reason),
     ("a_stopped_service_says_so", a_stopped_service_says_so),
     ("only_chosen_devices_are_offered", only_chosen_devices_are_offered),
@@ -136,10 +137,27 @@ fn a_worker_that_dies_ends_only_its_session() {
     let victim = broker.workers()[0];
     let mut second = broker.client();
     let (_, queue) = second.context_and_queue(0);
-    assert!(std::process::Command::new("kill").arg("-SEGV").arg(victim.to_string()).status().unwrap().success());
+    assert!(std::process::Command::new("kill").arg("-KILL").arg(victim.to_string()).status().unwrap().success());
     while first.receive() {}
     second.finish(queue);
     until("the dead worker to be gone", || broker.workers().len() == 1);
+}
+
+fn a_kernel_that_crashes_ends_only_its_session() {
+    let broker = Broker::start();
+    let mut victim = broker.client();
+    let (context, queue) = victim.context_and_queue(0);
+    let source = "__kernel void f(ulong where) { *(volatile __global int *)where = 1; }";
+    let (program, status, _) = victim.program(context, source, b"");
+    assert_eq!(status, CL_SUCCESS);
+    let kernel = victim.kernel(program, "f");
+    let (event, address) = (victim.id(), 8u64.to_le_bytes());
+    let mut other = broker.client();
+    let (_, other_queue) = other.context_and_queue(0);
+    victim.run(crate::client::command(queue, event), kernel, vec![crate::client::bytes_arg(0, &address)], 1);
+    // Only on a device that shares the worker's memory; a GPU reports an error instead.
+    while !victim.arrived.completed.contains_key(&event) && victim.receive() {}
+    other.finish(other_queue);
 }
 
 fn a_broken_protocol_ends_with_a_reason() {
@@ -150,7 +168,11 @@ fn a_broken_protocol_ends_with_a_reason() {
     // A pong is nothing that a driver sends.
     client.send(&Pong { number: 1 });
     while client.receive() {}
-    assert!(client.arrived.closing.as_ref().unwrap().contains("unknown message number 5"), "{:?}", client.arrived.closing);
+    assert!(
+        client.arrived.closing.as_ref().unwrap().contains("unknown message number 5"),
+        "{:?}",
+        client.arrived.closing
+    );
     drop(broker.client());
 }
 

@@ -1,8 +1,8 @@
 //! A driver in miniature: enough to send requests and to sort what comes back.
 
 use std::collections::HashMap;
-use std::process::{Child, ChildStdout, Command, Stdio};
 use std::io::{BufRead, BufReader};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use telecl_net::{Address, FrameReceiver, FrameSender, Stream};
@@ -14,19 +14,19 @@ use telecl_wire::request::*;
 use telecl_wire::{Ids, PROTOCOL_VERSION, WireId};
 
 /// A broker process, ended with the test.
-pub struct Broker {
-    pub child: Child,
-    pub address: Address,
+pub(crate) struct Broker {
+    pub(crate) child: Child,
+    pub(crate) address: Address,
     // Kept open: the broker may not die of a closed pipe.
     _stdout: BufReader<ChildStdout>,
 }
 
 impl Broker {
-    pub fn start() -> Broker {
+    pub(crate) fn start() -> Broker {
         Broker::start_with("127.0.0.1:0", &[])
     }
 
-    pub fn start_with(listen: &str, devices: &[&str]) -> Broker {
+    pub(crate) fn start_with(listen: &str, devices: &[&str]) -> Broker {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.arg("serve").arg(listen).args(devices).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
@@ -36,61 +36,65 @@ impl Broker {
         Broker { child, address: line.trim().parse().unwrap(), _stdout: stdout }
     }
 
-    pub fn connect(&self) -> Stream {
+    pub(crate) fn connect(&self) -> Stream {
         Stream::connect(&self.address, Instant::now() + Duration::from_secs(5)).unwrap()
     }
 
-    pub fn client(&self) -> Client {
+    pub(crate) fn client(&self) -> Client {
         Client::new(self.connect())
     }
 
     /// Process ids of the broker's children.
-    pub fn workers(&self) -> Vec<u32> {
+    pub(crate) fn workers(&self) -> Vec<u32> {
         let id = self.child.id();
         let tasks = std::fs::read_dir(format!("/proc/{id}/task")).unwrap();
         let children = tasks.map(|task| std::fs::read_to_string(task.unwrap().path().join("children")).unwrap());
-        children.flat_map(|text| text.split_whitespace().map(|pid| pid.parse().unwrap()).collect::<Vec<u32>>()).collect()
+        children
+            .flat_map(|text| text.split_whitespace().map(|pid| pid.parse().unwrap()).collect::<Vec<u32>>())
+            .collect()
     }
 }
 
 impl Drop for Broker {
     fn drop(&mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
+        let pid = rustix::process::Pid::from_child(&self.child);
+        // It may have been stopped by the test.
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+        let _ = self.child.wait();
     }
 }
 
 /// Everything that has arrived and was not asked for yet.
 #[derive(Default, Debug)]
-pub struct Arrived {
-    pub replies: HashMap<u64, (i32, Vec<u8>)>,
+pub(crate) struct Arrived {
+    pub(crate) replies: HashMap<u64, (i32, Vec<u8>)>,
     parts: HashMap<u64, Vec<u8>>,
-    pub completed: HashMap<u64, Completed>,
+    pub(crate) completed: HashMap<u64, Completed>,
     /// The order of completions.
-    pub order: Vec<u64>,
-    pub data: HashMap<u64, Vec<(Region, Vec<u8>)>>,
+    pub(crate) order: Vec<u64>,
+    pub(crate) data: HashMap<u64, Vec<(Region, Vec<u8>)>>,
     /// (opcode, status, object)
-    pub failed: Vec<(u16, i32, u64)>,
-    pub reached: Vec<(u64, i32)>,
-    pub output: Vec<u8>,
-    pub closing: Option<String>,
+    pub(crate) failed: Vec<(u16, i32, u64)>,
+    pub(crate) reached: Vec<(u64, i32)>,
+    pub(crate) output: Vec<u8>,
+    pub(crate) closing: Option<String>,
 }
 
-pub struct Client {
-    pub sender: FrameSender,
+pub(crate) struct Client {
+    pub(crate) sender: FrameSender,
     receiver: FrameReceiver,
-    pub arrived: Arrived,
+    pub(crate) arrived: Arrived,
     next: u64,
     /// Encoded welcome.
     welcome: Vec<u8>,
 }
 
-pub fn hello() -> Hello<'static> {
+pub(crate) fn hello() -> Hello<'static> {
     Hello { magic: MAGIC, protocol: PROTOCOL_VERSION, version: "test", program: "test", pid: std::process::id() }
 }
 
 impl Client {
-    pub fn new(stream: Stream) -> Client {
+    pub(crate) fn new(stream: Stream) -> Client {
         stream.set_receive_timeout(Some(Duration::from_secs(60))).unwrap();
         let mut sender = FrameSender::new(stream.try_clone().unwrap());
         let mut receiver = FrameReceiver::new(stream);
@@ -101,25 +105,25 @@ impl Client {
         Client { sender, receiver, arrived: Arrived::default(), next: telecl_wire::FIRST_DRIVER_ID, welcome }
     }
 
-    pub fn welcome(&self) -> Welcome<'_> {
+    pub(crate) fn welcome(&self) -> Welcome<'_> {
         telecl_wire::decode(&self.welcome).unwrap()
     }
 
-    pub fn id(&mut self) -> u64 {
+    pub(crate) fn id(&mut self) -> u64 {
         self.next += 1;
         self.next
     }
 
-    pub fn send<'a>(&mut self, message: &impl Message<'a>) {
+    pub(crate) fn send<'a>(&mut self, message: &impl Message<'a>) {
         self.sender.send(message, &[]).unwrap();
     }
 
-    pub fn send_with<'a>(&mut self, message: &impl Message<'a>, payload: &[u8]) {
+    pub(crate) fn send_with<'a>(&mut self, message: &impl Message<'a>, payload: &[u8]) {
         self.sender.send(message, payload).unwrap();
     }
 
     /// Takes the next frame; `false` at the end of the stream.
-    pub fn receive(&mut self) -> bool {
+    pub(crate) fn receive(&mut self) -> bool {
         let Some(frame) = self.receiver.next_frame().unwrap() else { return false };
         let (opcode, body) = (frame.opcode, frame.body.to_vec());
         let payload = frame.payload.read_to_vec().unwrap();
@@ -148,14 +152,14 @@ impl Client {
         true
     }
 
-    pub fn reply(&mut self, call: u64) -> (i32, Vec<u8>) {
+    pub(crate) fn reply(&mut self, call: u64) -> (i32, Vec<u8>) {
         while !self.arrived.replies.contains_key(&call) {
             assert!(self.receive(), "connection closed: {:?}", self.arrived.closing);
         }
         self.arrived.replies.remove(&call).unwrap()
     }
 
-    pub fn completed(&mut self, event: u64) -> Completed {
+    pub(crate) fn completed(&mut self, event: u64) -> Completed {
         while !self.arrived.completed.contains_key(&event) {
             assert!(self.receive(), "connection closed: {:?}", self.arrived.closing);
         }
@@ -163,7 +167,7 @@ impl Client {
     }
 
     /// The bytes of a linear read, after its completion.
-    pub fn linear(&mut self, event: u64, size: usize) -> Vec<u8> {
+    pub(crate) fn linear(&mut self, event: u64, size: usize) -> Vec<u8> {
         assert_eq!(self.completed(event).status, CL_COMPLETE, "{:?}", self.arrived.failed);
         let mut bytes = vec![0; size];
         for (region, part) in self.arrived.data.remove(&event).unwrap_or_default() {
@@ -174,20 +178,20 @@ impl Client {
         bytes
     }
 
-    pub fn finish(&mut self, queue: u64) {
+    pub(crate) fn finish(&mut self, queue: u64) {
         let call = self.id();
         self.send(&Finish { call, queue });
         assert_eq!(self.reply(call).0, CL_SUCCESS);
     }
 
-    pub fn status_of(&mut self, kind: Kind, id: u64) -> i32 {
+    pub(crate) fn status_of(&mut self, kind: Kind, id: u64) -> i32 {
         let call = self.id();
         self.send(&Check { call, kind, id });
         self.reply(call).0
     }
 
     /// A context with the first device, and a queue.
-    pub fn context_and_queue(&mut self, bits: u64) -> (u64, u64) {
+    pub(crate) fn context_and_queue(&mut self, bits: u64) -> (u64, u64) {
         let (platform, device) = {
             let welcome = self.welcome();
             (welcome.platforms[0].index, welcome.platforms[0].devices[0].id)
@@ -200,7 +204,7 @@ impl Client {
         (context, queue)
     }
 
-    pub fn buffer(&mut self, context: u64, size: u64, content: &[u8]) -> u64 {
+    pub(crate) fn buffer(&mut self, context: u64, size: u64, content: &[u8]) -> u64 {
         let id = self.id();
         let request = CreateBuffer { id, context, flags: CL_MEM_READ_WRITE, size, staged: 0, properties: Ids(&[]) };
         self.send_with(&request, content);
@@ -208,7 +212,7 @@ impl Client {
     }
 
     /// A program from source, built with `options`.
-    pub fn program(&mut self, context: u64, source: &str, options: &[u8]) -> (u64, i32, Vec<u8>) {
+    pub(crate) fn program(&mut self, context: u64, source: &str, options: &[u8]) -> (u64, i32, Vec<u8>) {
         let (id, call) = (self.id(), self.id());
         self.send_with(&CreateProgramWithSource { id, context, staged: 0 }, source.as_bytes());
         self.send(&Build { call, program: id, devices: Ids(&[]), options });
@@ -216,37 +220,30 @@ impl Client {
         (id, status, report)
     }
 
-    pub fn kernel(&mut self, program: u64, name: &str) -> u64 {
+    pub(crate) fn kernel(&mut self, program: u64, name: &str) -> u64 {
         let id = self.id();
         self.send(&CreateKernel { id, program, name: name.as_bytes() });
         id
     }
 
-    pub fn run(&mut self, command: Command_<'_>, kernel: u64, args: Vec<Arg<'_>>, items: u64) {
-        let request = RunKernel {
-            command,
-            kernel,
-            args,
-            dimensions: 1,
-            offset: None,
-            global: [items, 0, 0],
-            local: None,
-        };
+    pub(crate) fn run(&mut self, command: Command_<'_>, kernel: u64, args: Vec<Arg<'_>>, items: u64) {
+        let request =
+            RunKernel { command, kernel, args, dimensions: 1, offset: None, global: [items, 0, 0], local: None };
         self.send(&request);
     }
 }
 
 /// The wire's command; the name is taken by std's here.
-pub type Command_<'a> = telecl_wire::request::Command<'a>;
+pub(crate) type Command_<'a> = telecl_wire::request::Command<'a>;
 
-pub fn command(queue: u64, event: u64) -> Command_<'static> {
+pub(crate) fn command(queue: u64, event: u64) -> Command_<'static> {
     Command_ { queue, event, waits: Ids(&[]) }
 }
 
-pub fn memory_arg(index: u32, object: u64) -> Arg<'static> {
+pub(crate) fn memory_arg(index: u32, object: u64) -> Arg<'static> {
     Arg { index, form: ArgForm::Memory, size: 8, object, value: &[] }
 }
 
-pub fn bytes_arg(index: u32, value: &[u8]) -> Arg<'_> {
+pub(crate) fn bytes_arg(index: u32, value: &[u8]) -> Arg<'_> {
     Arg { index, form: ArgForm::Bytes, size: value.len() as u64, object: 0, value }
 }

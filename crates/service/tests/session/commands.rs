@@ -6,7 +6,7 @@ use telecl_wire::{Ids, WireId};
 
 use crate::client::{Broker, Command_, command, memory_arg};
 
-pub const TESTS: &[crate::Test] = &[
+pub(crate) const TESTS: &[crate::Test] = &[
     ("five_megabytes_there_and_back", five_megabytes_there_and_back),
     ("parts_out_of_order_are_one_command", parts_out_of_order_are_one_command),
     ("a_part_that_fails_fails_the_whole_once", a_part_that_fails_fails_the_whole_once),

@@ -2,9 +2,12 @@
 //!
 //! This executable is all three: `serve` and `worker` are how it starts itself.
 
+#![allow(clippy::unwrap_used)] // Every line of this is a test.
+
 mod broker;
 mod client;
 mod commands;
+mod hostile;
 mod objects;
 mod programs;
 
@@ -59,7 +62,7 @@ fn run_broker(args: &[String]) -> ExitCode {
 
 fn run_tests(args: &[String]) -> ExitCode {
     let wanted: Vec<&String> = args.iter().filter(|arg| !arg.starts_with('-')).collect();
-    let all: Vec<Test> = [broker::TESTS, objects::TESTS, programs::TESTS, commands::TESTS].concat();
+    let all: Vec<Test> = [broker::TESTS, objects::TESTS, programs::TESTS, commands::TESTS, hostile::TESTS].concat();
     if args.iter().any(|arg| arg == "--list") {
         all.iter().for_each(|(name, _)| println!("{name}: test"));
         return ExitCode::SUCCESS;

@@ -7,7 +7,7 @@ use telecl_wire::{Ids, WireId};
 
 use crate::client::{Broker, Client, command};
 
-pub const TESTS: &[crate::Test] = &[
+pub(crate) const TESTS: &[crate::Test] = &[
     ("a_failed_create_is_told_and_remembered", a_failed_create_is_told_and_remembered),
     ("queries_answer_and_never_leak_handles", queries_answer_and_never_leak_handles),
     ("sub_devices_are_described_and_usable", sub_devices_are_described_and_usable),
@@ -88,6 +88,10 @@ fn sub_devices_are_described_and_usable() {
     let properties: Vec<WireId> = properties.iter().map(|value| WireId::new(*value as u64)).collect();
     client.send(&CreateSubDevices { call, device: 1, properties: Ids(&properties), first_id, room: 8 });
     let (status, answer) = client.reply(call);
+    let (_, most) = query(&mut client, Target::Device, 1, CL_DEVICE_PARTITION_MAX_SUB_DEVICES);
+    if u32::from_le_bytes(most.try_into().unwrap()) < 2 {
+        return assert!(status < 0, "a device that cannot be parted");
+    }
     assert_eq!(status, CL_SUCCESS);
     let made: SubDevices<'_> = telecl_wire::decode(&answer).unwrap();
     assert_eq!(made.devices.len(), 1);
@@ -128,7 +132,8 @@ fn images_travel_packed() {
         parent: 0,
     };
     let format = Format { order: CL_RGBA, data_type: CL_UNSIGNED_INT8 };
-    let create = CreateImage { id: image, context, flags: CL_MEM_READ_WRITE, format, desc, staged, properties: Ids(&[]) };
+    let create =
+        CreateImage { id: image, context, flags: CL_MEM_READ_WRITE, format, desc, staged, properties: Ids(&[]) };
     client.send(&create);
     assert_eq!(client.status_of(Kind::Memory, image), CL_SUCCESS);
     // A written rectangle, then everything back.

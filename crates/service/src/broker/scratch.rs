@@ -1,0 +1,107 @@
+//! Directories for the sessions' files, which go away whatever happens.
+//!
+//! A session's directory is removed when its worker has ended. All are below one directory of the broker, which holds a
+//! lock in it as long as it lives; what a broker that was killed has left behind is removed by the next one.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use rustix::fs::{FlockOperation, flock};
+use tempfile::TempDir;
+use tracing::{debug, warn};
+
+const PREFIX: &str = "telecl-service-";
+const LOCK: &str = "lock";
+
+/// The directory of one broker.
+#[derive(Debug)]
+pub(crate) struct Scratch {
+    directory: TempDir,
+    _lock: File,
+}
+
+/// The directory of one session.
+#[derive(Debug)]
+pub(crate) struct SessionScratch(TempDir);
+
+impl Scratch {
+    pub(crate) fn new() -> io::Result<Scratch> {
+        Scratch::below(&std::env::temp_dir())
+    }
+
+    fn below(base: &Path) -> io::Result<Scratch> {
+        remove_abandoned(base);
+        // Mode 0700, as all of its kind.
+        let directory = tempfile::Builder::new().prefix(PREFIX).tempdir_in(base)?;
+        let lock = File::create(directory.path().join(LOCK))?;
+        flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
+        Ok(Scratch { directory, _lock: lock })
+    }
+
+    pub(crate) fn session(&self, session: u64) -> io::Result<SessionScratch> {
+        let prefix = format!("session-{session}-");
+        tempfile::Builder::new().prefix(&prefix).tempdir_in(self.directory.path()).map(SessionScratch)
+    }
+
+    /// Removes everything at the end of the service.
+    pub(crate) fn remove(&self) {
+        if let Err(error) = fs::remove_dir_all(self.directory.path()) {
+            warn!(directory = %self.directory.path().display(), %error, "cannot remove the service's directory");
+        }
+    }
+}
+
+impl SessionScratch {
+    pub(crate) fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    pub(crate) fn remove(self) -> io::Result<()> {
+        self.0.close()
+    }
+}
+
+/// Removes the directories of brokers that no longer live.
+fn remove_abandoned(base: &Path) {
+    for entry in fs::read_dir(base).into_iter().flatten().flatten() {
+        let path = entry.path();
+        let ours = entry.file_name().to_string_lossy().starts_with(PREFIX)
+            && entry.metadata().is_ok_and(|meta| meta.is_dir() && meta.uid() == rustix::process::geteuid().as_raw());
+        // Without a lock file it is being made just now.
+        let Ok(lock) = File::open(path.join(LOCK)) else { continue };
+        if !ours || flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
+            continue;
+        }
+        match fs::remove_dir_all(&path) {
+            Ok(()) => debug!(directory = %path.display(), "removed what a dead service has left"),
+            Err(error) => warn!(directory = %path.display(), %error, "cannot remove what a dead service has left"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_dead_leave_is_removed_and_the_living_are_left_alone() {
+        let base = tempfile::tempdir().unwrap();
+        let living = Scratch::below(base.path()).unwrap();
+        let session = living.session(7).unwrap();
+        let dead = Scratch::below(base.path()).unwrap();
+        let left = dead.directory.path().to_owned();
+        fs::create_dir(left.join("session-1-x")).unwrap();
+        // As if killed: the lock goes, the directory stays.
+        let Scratch { directory, _lock } = dead;
+        drop(_lock);
+        let _ = directory.keep();
+        drop(Scratch::below(base.path()).unwrap());
+        assert!(!left.exists());
+        assert!(session.path().is_dir());
+        session.remove().unwrap();
+        drop(living);
+        assert_eq!(fs::read_dir(base.path()).unwrap().count(), 0);
+    }
+}
