@@ -99,14 +99,21 @@ impl HostBox {
         let spans = self.spans(part)?;
         // SAFETY: the spans lie within the box, which is writable by the contract of `new`, and do not
         // overlap; `&mut self` and the session's single receiver thread make the access exclusive.
-        Some(spans.into_iter().map(|(offset, len)| unsafe { std::slice::from_raw_parts_mut(self.start.0.as_ptr().add(offset), len) }).collect())
+        Some(
+            spans
+                .into_iter()
+                .map(|(offset, len)| unsafe { std::slice::from_raw_parts_mut(self.start.0.as_ptr().add(offset), len) })
+                .collect(),
+        )
     }
 
     /// The bytes of `part`, packed: straight from memory where they lie together, else through `scratch`.
     pub(crate) fn packed<'s>(&'s self, part: &Region, scratch: &'s mut Vec<u8>) -> &'s [u8] {
         let spans = self.spans(part).unwrap_or_default();
         // SAFETY: the spans lie within the box, which is readable by the contract of `new`.
-        let slice = |(offset, len): (usize, usize)| unsafe { std::slice::from_raw_parts(self.start.0.as_ptr().add(offset), len) };
+        let slice = |(offset, len): (usize, usize)| unsafe {
+            std::slice::from_raw_parts(self.start.0.as_ptr().add(offset), len)
+        };
         if let [single] = spans[..] {
             return slice(single);
         }

@@ -71,7 +71,8 @@ pub(crate) fn ship(session: &Session, options: &[u8], texts: &[&[u8]], scope: Sc
     let mut rewritten = String::new();
     let mut done = 0;
     for directory in &named {
-        let (tree, _) = trees.iter().find(|(_, root)| *root == directory.path).ok_or(ClError(CL_INVALID_BUILD_OPTIONS))?;
+        let (tree, _) =
+            trees.iter().find(|(_, root)| *root == directory.path).ok_or(ClError(CL_INVALID_BUILD_OPTIONS))?;
         rewritten.push_str(&text[done..directory.span.start]);
         rewritten.push_str(&format!("{TREE_MARK}{tree}{TREE_MARK}"));
         done = directory.span.end;
@@ -124,7 +125,10 @@ fn choose_files(roots: &[PathBuf], texts: &[&[u8]], scope: Scope) -> Wanted {
         let content = fs::read(roots[root].join(path)).ok()?;
         bytes += content.len() as u64;
         if bytes > MOST_BYTES {
-            log::debug(format_args!("include files under {} exceed {MOST_BYTES} bytes; the rest is not sent", roots[root].display()));
+            log::debug(format_args!(
+                "include files under {} exceed {MOST_BYTES} bytes; the rest is not sent",
+                roots[root].display()
+            ));
             return None;
         }
         by_root[root].insert(path.clone(), content.clone());
@@ -156,7 +160,8 @@ fn included_beside_the_program(texts: &[&[u8]]) -> Files {
     let mut unread: VecDeque<Vec<u8>> = texts.iter().map(|text| text.to_vec()).collect();
     while let Some(text) = unread.pop_front() {
         for name in mentioned(&text) {
-            let plain = !name.starts_with('/') && !name.split('/').any(|part| part == ".." || part == "." || part.is_empty());
+            let plain =
+                !name.starts_with('/') && !name.split('/').any(|part| part == ".." || part == "." || part.is_empty());
             let looks_right = has_source_ending(&name) && plain && !files.contains_key(&name);
             if looks_right && Path::new(&name).is_file() {
                 if let Ok(content) = fs::read(&name) {
@@ -209,7 +214,10 @@ fn list_sources(root: &Path) -> Vec<String> {
                 found.push(text.to_owned());
             }
             if found.len() + unread.len() > MOST_FILES {
-                log::debug(format_args!("{} holds more than {MOST_FILES} files; the rest is not looked at", root.display()));
+                log::debug(format_args!(
+                    "{} holds more than {MOST_FILES} files; the rest is not looked at",
+                    root.display()
+                ));
                 return found;
             }
         }
@@ -228,7 +236,10 @@ fn send_tree(session: &Session, root: &Path, files: &Files) -> ClResult<u64> {
         }
         entries.push((path.as_str(), hash));
     }
-    let key = Sha256::digest(entries.iter().flat_map(|(path, hash)| [path.as_bytes(), &[0], hash].concat()).collect::<Vec<u8>>()).into();
+    let key = Sha256::digest(
+        entries.iter().flat_map(|(path, hash)| [path.as_bytes(), &[0], hash].concat()).collect::<Vec<u8>>(),
+    )
+    .into();
     let (tree, is_new) = session.tree(key);
     if is_new {
         let files = entries.iter().map(|&(path, hash)| TreeFile { path, hash }).collect();
@@ -244,7 +255,8 @@ mod tests {
 
     #[test]
     fn include_lines_mention_files_plainly_and_through_macros() {
-        let text = b"#include \"a.h\"\n  # include <sub/b.cl>\n#include M2S(INCLUDE_PATH/inc_vendor.h)\nint x; // c.h\n";
+        let text =
+            b"#include \"a.h\"\n  # include <sub/b.cl>\n#include M2S(INCLUDE_PATH/inc_vendor.h)\nint x; // c.h\n";
         let mut names: Vec<_> = mentioned(text).into_iter().collect();
         names.sort();
         assert_eq!(names, ["INCLUDE_PATH/inc_vendor.h", "a.h", "sub/b.cl"]);

@@ -59,10 +59,15 @@ pub(crate) fn directories(options: &str) -> Vec<NamedDirectory> {
                 following = text.chars().nth(1);
                 None
             }
-            None => text.strip_prefix("-I").or_else(|| text.strip_prefix("-D").and_then(|d| d.split_once('=')).map(|(_, value)| value)),
+            None => text
+                .strip_prefix("-I")
+                .or_else(|| text.strip_prefix("-D").and_then(|d| d.split_once('=')).map(|(_, value)| value)),
         };
         // A value may have quotes of its own, for the macro: -D DIR=\"/x\".
-        let Some(path) = candidate.map(|value| value.trim_matches(['"', '\'', '\\'])).filter(|path| !path.is_empty()) else { continue };
+        let Some(path) = candidate.map(|value| value.trim_matches(['"', '\'', '\\'])).filter(|path| !path.is_empty())
+        else {
+            continue;
+        };
         if !Path::new(path).is_dir() {
             continue;
         }

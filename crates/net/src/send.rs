@@ -71,7 +71,8 @@ impl FrameSender {
 fn send_all(stream: &Stream, mut first: &[u8], mut second: &[u8]) -> io::Result<()> {
     while !first.is_empty() || !second.is_empty() {
         let parts = [IoSlice::new(first), IoSlice::new(second)];
-        let sent = match rustix::net::sendmsg(stream, &parts, &mut SendAncillaryBuffer::default(), SendFlags::NOSIGNAL) {
+        let sent = match rustix::net::sendmsg(stream, &parts, &mut SendAncillaryBuffer::default(), SendFlags::NOSIGNAL)
+        {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
             Ok(sent) => sent,
             Err(Errno::INTR) => continue,

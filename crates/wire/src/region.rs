@@ -31,9 +31,7 @@ impl Region {
 
     /// Whether `part` lies within a box of this size (not at this origin).
     pub fn contains(&self, part: &Region) -> bool {
-        (0..3).all(|axis| {
-            part.origin[axis].checked_add(part.size[axis]).is_some_and(|end| end <= self.size[axis])
-        })
+        (0..3).all(|axis| part.origin[axis].checked_add(part.size[axis]).is_some_and(|end| end <= self.size[axis]))
     }
 
     /// Cuts a box of `size` into parts of at most `limit` bytes, in memory order. A unit takes `unit`

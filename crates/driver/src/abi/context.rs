@@ -72,7 +72,11 @@ unsafe fn properties(list: *const cl_context_properties) -> ClResult<Properties>
 /// `list` is null or a list of pairs that ends with a zero name.
 unsafe fn pairs(list: *const isize) -> Vec<isize> {
     // SAFETY: isize and u64-like values have the same size here; by this function's contract.
-    unsafe { pointer::zero_terminated_pairs(list.cast::<i64>()) }.unwrap_or_default().into_iter().map(|value| value as isize).collect()
+    unsafe { pointer::zero_terminated_pairs(list.cast::<i64>()) }
+        .unwrap_or_default()
+        .into_iter()
+        .map(|value| value as isize)
+        .collect()
 }
 
 pub(super) unsafe extern "C" fn clCreateContext(
@@ -92,9 +96,14 @@ pub(super) unsafe extern "C" fn clCreateContext(
             }
             let properties = properties(list)?;
             let notify = notify(function, data)?;
-            let devices: Vec<Arc<Device>> =
-                pointer::list(devices, count as usize).iter().map(|&device| find_device(device as usize)).collect::<ClResult<_>>()?;
-            if properties.platform.is_some_and(|platform| devices.iter().any(|device| device.platform().address() != platform)) {
+            let devices: Vec<Arc<Device>> = pointer::list(devices, count as usize)
+                .iter()
+                .map(|&device| find_device(device as usize))
+                .collect::<ClResult<_>>()?;
+            if properties
+                .platform
+                .is_some_and(|platform| devices.iter().any(|device| device.platform().address() != platform))
+            {
                 return Err(ClError(CL_INVALID_DEVICE));
             }
             Context::new(without_repeats(devices), properties.list, notify)

@@ -8,7 +8,11 @@ use super::{pointer, status, write_info};
 use crate::api::{Device, find_device, find_platform, platforms};
 use crate::registry::{publish, release, retain};
 
-pub(super) unsafe extern "C" fn clGetPlatformIDs(entries: cl_uint, out: *mut cl_platform_id, count: *mut cl_uint) -> cl_int {
+pub(super) unsafe extern "C" fn clGetPlatformIDs(
+    entries: cl_uint,
+    out: *mut cl_platform_id,
+    count: *mut cl_uint,
+) -> cl_int {
     status(|| {
         // CL_INVALID_VALUE if num_entries is equal to zero and platforms is not NULL or if both
         // num_platforms and platforms are NULL.
@@ -104,7 +108,9 @@ pub(super) unsafe extern "C" fn clCreateSubDevices(
         unsafe { pointer::store(count, made.count as cl_uint) };
         if !out.is_null() {
             // SAFETY: the caller's array; `partition` checked that all fit.
-            unsafe { pointer::fill(out, entries as usize, made.devices.iter().map(|part| publish(part) as cl_device_id)) };
+            unsafe {
+                pointer::fill(out, entries as usize, made.devices.iter().map(|part| publish(part) as cl_device_id))
+            };
         }
         Ok(())
     })
@@ -130,7 +136,11 @@ pub(super) unsafe extern "C" fn clReleaseDevice(device: cl_device_id) -> cl_int 
     status(|| if find_device(device as usize)?.is_root() { Ok(()) } else { release::<Device>(device as usize) })
 }
 
-pub(super) unsafe extern "C" fn clGetDeviceAndHostTimer(device: cl_device_id, device_ns: *mut cl_ulong, host_ns: *mut cl_ulong) -> cl_int {
+pub(super) unsafe extern "C" fn clGetDeviceAndHostTimer(
+    device: cl_device_id,
+    device_ns: *mut cl_ulong,
+    host_ns: *mut cl_ulong,
+) -> cl_int {
     status(|| {
         let device = find_device(device as usize)?;
         // CL_INVALID_VALUE if host_timestamp or device_timestamp is NULL.

@@ -36,7 +36,12 @@ pub(super) unsafe extern "C" fn clSetUserEventStatus(event: cl_event, execution_
     status(|| lookup::<Event>(event as usize)?.set_user_status(execution_status))
 }
 
-pub(super) unsafe extern "C" fn clSetEventCallback(event: cl_event, at: cl_int, function: Option<EventNotify>, data: *mut c_void) -> cl_int {
+pub(super) unsafe extern "C" fn clSetEventCallback(
+    event: cl_event,
+    at: cl_int,
+    function: Option<EventNotify>,
+    data: *mut c_void,
+) -> cl_int {
     status(|| {
         let object: Arc<Event> = lookup(event as usize)?;
         // CL_INVALID_VALUE if pfn_event_notify is NULL.
@@ -55,7 +60,13 @@ pub(super) unsafe extern "C" fn clReleaseEvent(event: cl_event) -> cl_int {
     status(|| release::<Event>(event as usize))
 }
 
-pub(super) unsafe extern "C" fn clGetEventInfo(event: cl_event, param: cl_event_info, size: usize, value: *mut c_void, size_ret: *mut usize) -> cl_int {
+pub(super) unsafe extern "C" fn clGetEventInfo(
+    event: cl_event,
+    param: cl_event_info,
+    size: usize,
+    value: *mut c_void,
+    size_ret: *mut usize,
+) -> cl_int {
     status(|| {
         let event: Arc<Event> = lookup(event as usize)?;
         let answer = event.info(param)?;

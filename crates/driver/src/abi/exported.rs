@@ -24,7 +24,11 @@ pub unsafe extern "C" fn clGetExtensionFunctionAddress(name: *const c_char) -> *
 /// # Safety
 /// As `clGetPlatformIDs`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn clIcdGetPlatformIDsKHR(entries: cl_uint, platforms: *mut cl_platform_id, count: *mut cl_uint) -> cl_int {
+pub unsafe extern "C" fn clIcdGetPlatformIDsKHR(
+    entries: cl_uint,
+    platforms: *mut cl_platform_id,
+    count: *mut cl_uint,
+) -> cl_int {
     // SAFETY: the caller's out-parameters.
     unsafe { device::clGetPlatformIDs(entries, platforms, count) }
 }

@@ -128,7 +128,14 @@ unsafe fn classic_image(
         create_object(error, || {
             let context: Arc<Context> = lookup(context as usize)?;
             let format = format.as_ref().copied();
-            let request = ImageRequest { flags, format, shape: Some(shape), parent: None, host: pointer::host(host), properties: None };
+            let request = ImageRequest {
+                flags,
+                format,
+                shape: Some(shape),
+                parent: None,
+                host: pointer::host(host),
+                properties: None,
+            };
             Memory::image(&context, request).map_err(|error| match error {
                 ClError(CL_INVALID_IMAGE_DESCRIPTOR) => ClError(CL_INVALID_IMAGE_SIZE),
                 other => other,

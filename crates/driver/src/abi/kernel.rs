@@ -9,7 +9,11 @@ use super::{create_object, enqueue, pointer, status, write_info};
 use crate::api::{ArgInput, Device, Kernel, NdRange, Program, find_device};
 use crate::registry::{lookup, publish, release, retain};
 
-pub(super) unsafe extern "C" fn clCreateKernel(program: cl_program, name: *const c_char, error: *mut cl_int) -> cl_kernel {
+pub(super) unsafe extern "C" fn clCreateKernel(
+    program: cl_program,
+    name: *const c_char,
+    error: *mut cl_int,
+) -> cl_kernel {
     // SAFETY: the caller's string and out-parameter.
     unsafe {
         create_object(error, || {
@@ -23,7 +27,12 @@ pub(super) unsafe extern "C" fn clCreateKernel(program: cl_program, name: *const
     }
 }
 
-pub(super) unsafe extern "C" fn clCreateKernelsInProgram(program: cl_program, entries: cl_uint, out: *mut cl_kernel, count: *mut cl_uint) -> cl_int {
+pub(super) unsafe extern "C" fn clCreateKernelsInProgram(
+    program: cl_program,
+    entries: cl_uint,
+    out: *mut cl_kernel,
+    count: *mut cl_uint,
+) -> cl_int {
     status(|| {
         let program: Arc<Program> = lookup(program as usize)?;
         let facts = program.kernels()?;
@@ -35,7 +44,8 @@ pub(super) unsafe extern "C" fn clCreateKernelsInProgram(program: cl_program, en
         // SAFETY: the caller's out-parameter.
         unsafe { pointer::store(count, facts.len() as cl_uint) };
         if !out.is_null() {
-            let kernels = facts.iter().map(|facts| Kernel::from_facts(&program, facts)).collect::<ClResult<Vec<_>>>()?;
+            let kernels =
+                facts.iter().map(|facts| Kernel::from_facts(&program, facts)).collect::<ClResult<Vec<_>>>()?;
             // SAFETY: the caller's array, checked to be long enough.
             unsafe { pointer::fill(out, entries as usize, kernels.iter().map(|kernel| publish(kernel) as cl_kernel)) };
         }
@@ -56,7 +66,12 @@ pub(super) unsafe extern "C" fn clReleaseKernel(kernel: cl_kernel) -> cl_int {
     status(|| release::<Kernel>(kernel as usize))
 }
 
-pub(super) unsafe extern "C" fn clSetKernelArg(kernel: cl_kernel, index: cl_uint, size: usize, value: *const c_void) -> cl_int {
+pub(super) unsafe extern "C" fn clSetKernelArg(
+    kernel: cl_kernel,
+    index: cl_uint,
+    size: usize,
+    value: *const c_void,
+) -> cl_int {
     status(|| {
         let kernel: Arc<Kernel> = lookup(kernel as usize)?;
         // SAFETY: the caller's value is valid for `size` bytes.
@@ -65,7 +80,13 @@ pub(super) unsafe extern "C" fn clSetKernelArg(kernel: cl_kernel, index: cl_uint
     })
 }
 
-pub(super) unsafe extern "C" fn clGetKernelInfo(kernel: cl_kernel, param: cl_kernel_info, size: usize, value: *mut c_void, size_ret: *mut usize) -> cl_int {
+pub(super) unsafe extern "C" fn clGetKernelInfo(
+    kernel: cl_kernel,
+    param: cl_kernel_info,
+    size: usize,
+    value: *mut c_void,
+    size_ret: *mut usize,
+) -> cl_int {
     status(|| {
         let kernel: Arc<Kernel> = lookup(kernel as usize)?;
         let answer = kernel.info(param)?;

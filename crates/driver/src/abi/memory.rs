@@ -90,7 +90,11 @@ pub(super) unsafe extern "C" fn clReleaseMemObject(memory: cl_mem) -> cl_int {
     status(|| release::<Memory>(memory as usize))
 }
 
-pub(super) unsafe extern "C" fn clSetMemObjectDestructorCallback(memory: cl_mem, function: Option<MemDestructor>, data: *mut c_void) -> cl_int {
+pub(super) unsafe extern "C" fn clSetMemObjectDestructorCallback(
+    memory: cl_mem,
+    function: Option<MemDestructor>,
+    data: *mut c_void,
+) -> cl_int {
     status(|| {
         let object: Arc<Memory> = lookup(memory as usize)?;
         // CL_INVALID_VALUE if pfn_notify is NULL.
@@ -102,7 +106,13 @@ pub(super) unsafe extern "C" fn clSetMemObjectDestructorCallback(memory: cl_mem,
     })
 }
 
-pub(super) unsafe extern "C" fn clGetMemObjectInfo(memory: cl_mem, param: cl_mem_info, size: usize, value: *mut c_void, size_ret: *mut usize) -> cl_int {
+pub(super) unsafe extern "C" fn clGetMemObjectInfo(
+    memory: cl_mem,
+    param: cl_mem_info,
+    size: usize,
+    value: *mut c_void,
+    size_ret: *mut usize,
+) -> cl_int {
     status(|| {
         let memory: Arc<Memory> = lookup(memory as usize)?;
         let answer = memory.info(param)?;
@@ -111,7 +121,13 @@ pub(super) unsafe extern "C" fn clGetMemObjectInfo(memory: cl_mem, param: cl_mem
     })
 }
 
-pub(super) unsafe extern "C" fn clGetImageInfo(memory: cl_mem, param: cl_image_info, size: usize, value: *mut c_void, size_ret: *mut usize) -> cl_int {
+pub(super) unsafe extern "C" fn clGetImageInfo(
+    memory: cl_mem,
+    param: cl_image_info,
+    size: usize,
+    value: *mut c_void,
+    size_ret: *mut usize,
+) -> cl_int {
     status(|| {
         let memory: Arc<Memory> = lookup(memory as usize)?;
         let answer = memory.as_image()?.info(param)?;
@@ -120,7 +136,13 @@ pub(super) unsafe extern "C" fn clGetImageInfo(memory: cl_mem, param: cl_image_i
     })
 }
 
-pub(super) unsafe extern "C" fn clGetPipeInfo(memory: cl_mem, param: cl_pipe_info, size: usize, value: *mut c_void, size_ret: *mut usize) -> cl_int {
+pub(super) unsafe extern "C" fn clGetPipeInfo(
+    memory: cl_mem,
+    param: cl_pipe_info,
+    size: usize,
+    value: *mut c_void,
+    size_ret: *mut usize,
+) -> cl_int {
     status(|| {
         let memory: Arc<Memory> = lookup(memory as usize)?;
         let answer = memory.as_pipe()?.info(param)?;

@@ -31,7 +31,9 @@ pub(super) unsafe extern "C" fn clCreateProgramWithSource(
             for (place, &string) in strings.iter().enumerate() {
                 // A length of zero, like no length, means that the string ends with a NUL.
                 match lengths.get(place) {
-                    Some(&length) if length != 0 => source.extend_from_slice(pointer::list(string.cast::<u8>(), length)),
+                    Some(&length) if length != 0 => {
+                        source.extend_from_slice(pointer::list(string.cast::<u8>(), length))
+                    }
                     _ => source.extend_from_slice(pointer::text(string)),
                 }
             }
@@ -40,7 +42,12 @@ pub(super) unsafe extern "C" fn clCreateProgramWithSource(
     }
 }
 
-pub(super) unsafe extern "C" fn clCreateProgramWithIL(context: cl_context, il: *const c_void, length: usize, error: *mut cl_int) -> cl_program {
+pub(super) unsafe extern "C" fn clCreateProgramWithIL(
+    context: cl_context,
+    il: *const c_void,
+    length: usize,
+    error: *mut cl_int,
+) -> cl_program {
     // SAFETY: the caller's IL has this length; its out-parameter is valid.
     unsafe {
         create_object(error, || {
@@ -78,11 +85,13 @@ pub(super) unsafe extern "C" fn clCreateProgramWithBinary(
             }
             let bad = |(&length, &binary): (&usize, &*const u8)| length == 0 || binary.is_null();
             if lengths.iter().zip(binaries).any(bad) {
-                let statuses = lengths.iter().zip(binaries).map(|entry| if bad(entry) { CL_INVALID_VALUE } else { CL_SUCCESS });
+                let statuses =
+                    lengths.iter().zip(binaries).map(|entry| if bad(entry) { CL_INVALID_VALUE } else { CL_SUCCESS });
                 pointer::fill(binary_status, count, statuses);
                 return Err(ClError(CL_INVALID_VALUE));
             }
-            let contents: Vec<&[u8]> = binaries.iter().zip(lengths).map(|(&start, &length)| pointer::list(start, length)).collect();
+            let contents: Vec<&[u8]> =
+                binaries.iter().zip(lengths).map(|(&start, &length)| pointer::list(start, length)).collect();
             let (created, statuses) = Program::with_binaries(&context, devices, &contents);
             pointer::fill(binary_status, count, statuses.into_iter());
             created
@@ -211,7 +220,11 @@ pub(super) unsafe extern "C" fn clLinkProgram(
         }
         // SAFETY: the caller's lists have the counts beside them; its string ends with NUL.
         let (devices, options, inputs) = unsafe {
-            (build_devices(count, devices)?, pointer::text(options).to_vec(), objects(pointer::list(inputs, input_count as usize))?)
+            (
+                build_devices(count, devices)?,
+                pointer::text(options).to_vec(),
+                objects(pointer::list(inputs, input_count as usize))?,
+            )
         };
         let notify = function.map(|function| {
             let data = UserData(data);
@@ -237,7 +250,11 @@ pub(super) unsafe extern "C" fn clReleaseProgram(program: cl_program) -> cl_int 
     status(|| release::<Program>(program as usize))
 }
 
-pub(super) unsafe extern "C" fn clSetProgramReleaseCallback(program: cl_program, function: Option<ProgramNotify>, data: *mut c_void) -> cl_int {
+pub(super) unsafe extern "C" fn clSetProgramReleaseCallback(
+    program: cl_program,
+    function: Option<ProgramNotify>,
+    data: *mut c_void,
+) -> cl_int {
     status(|| {
         let object: Arc<Program> = lookup(program as usize)?;
         // CL_INVALID_VALUE if pfn_notify is NULL.
@@ -247,7 +264,12 @@ pub(super) unsafe extern "C" fn clSetProgramReleaseCallback(program: cl_program,
     })
 }
 
-pub(super) unsafe extern "C" fn clSetProgramSpecializationConstant(program: cl_program, constant: cl_uint, size: usize, value: *const c_void) -> cl_int {
+pub(super) unsafe extern "C" fn clSetProgramSpecializationConstant(
+    program: cl_program,
+    constant: cl_uint,
+    size: usize,
+    value: *const c_void,
+) -> cl_int {
     status(|| {
         let program: Arc<Program> = lookup(program as usize)?;
         // CL_INVALID_VALUE if spec_value is NULL.

@@ -93,7 +93,11 @@ pub(super) unsafe extern "C" fn clSetCommandQueueProperty(
     })
 }
 
-pub(super) unsafe extern "C" fn clSetDefaultDeviceCommandQueue(context: cl_context, device: cl_device_id, queue: cl_command_queue) -> cl_int {
+pub(super) unsafe extern "C" fn clSetDefaultDeviceCommandQueue(
+    context: cl_context,
+    device: cl_device_id,
+    queue: cl_command_queue,
+) -> cl_int {
     status(|| {
         let context: Arc<Context> = lookup(context as usize)?;
         let device = find_device(device as usize)?;
@@ -144,7 +148,11 @@ pub(super) unsafe extern "C" fn clEnqueueBarrier(queue: cl_command_queue) -> cl_
     unsafe { enqueue(queue, 0, std::ptr::null(), std::ptr::null_mut(), |submission| submission.barrier()) }
 }
 
-pub(super) unsafe extern "C" fn clEnqueueWaitForEvents(queue: cl_command_queue, count: cl_uint, waits: *const cl_event) -> cl_int {
+pub(super) unsafe extern "C" fn clEnqueueWaitForEvents(
+    queue: cl_command_queue,
+    count: cl_uint,
+    waits: *const cl_event,
+) -> cl_int {
     status(|| {
         let queue: Arc<Queue> = lookup(queue as usize)?;
         // CL_INVALID_VALUE if num_events is equal to zero or event_list is NULL.

@@ -192,7 +192,10 @@ pub(super) unsafe fn extension_function(name: *const c_char) -> *mut c_void {
     }
 }
 
-unsafe extern "C" fn clGetExtensionFunctionAddressForPlatform(platform: cl_platform_id, name: *const c_char) -> *mut c_void {
+unsafe extern "C" fn clGetExtensionFunctionAddressForPlatform(
+    platform: cl_platform_id,
+    name: *const c_char,
+) -> *mut c_void {
     if crate::api::find_platform(platform as usize).is_err() {
         return std::ptr::null_mut();
     }

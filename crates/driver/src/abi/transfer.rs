@@ -100,7 +100,15 @@ pub(super) unsafe extern "C" fn clEnqueueReadBufferRect(
     // SAFETY: the caller's arrays, wait list and out-parameter.
     unsafe {
         enqueue(queue, count, waits, event, |submission| {
-            let rect = rect(buffer_origin, host_origin, region, buffer_row_pitch, buffer_slice_pitch, host_row_pitch, host_slice_pitch)?;
+            let rect = rect(
+                buffer_origin,
+                host_origin,
+                region,
+                buffer_row_pitch,
+                buffer_slice_pitch,
+                host_row_pitch,
+                host_slice_pitch,
+            )?;
             submission.read_rect(&memory(buffer)?, blocking(wait), &rect, pointer::host(host))
         })
     }
@@ -125,7 +133,15 @@ pub(super) unsafe extern "C" fn clEnqueueWriteBufferRect(
     // SAFETY: the caller's arrays, wait list and out-parameter.
     unsafe {
         enqueue(queue, count, waits, event, |submission| {
-            let rect = rect(buffer_origin, host_origin, region, buffer_row_pitch, buffer_slice_pitch, host_row_pitch, host_slice_pitch)?;
+            let rect = rect(
+                buffer_origin,
+                host_origin,
+                region,
+                buffer_row_pitch,
+                buffer_slice_pitch,
+                host_row_pitch,
+                host_slice_pitch,
+            )?;
             submission.write_rect(&memory(buffer)?, blocking(wait), &rect, pointer::host(host))
         })
     }
@@ -220,7 +236,15 @@ pub(super) unsafe extern "C" fn clEnqueueReadImage(
         enqueue(queue, count, waits, event, |submission| {
             let image = memory(image)?;
             let (origin, region) = (pointer::triple(origin)?, pointer::triple(region)?);
-            submission.read_image(&image, blocking(wait), origin, region, row_pitch as u64, slice_pitch as u64, pointer::host(host))
+            submission.read_image(
+                &image,
+                blocking(wait),
+                origin,
+                region,
+                row_pitch as u64,
+                slice_pitch as u64,
+                pointer::host(host),
+            )
         })
     }
 }
@@ -243,7 +267,15 @@ pub(super) unsafe extern "C" fn clEnqueueWriteImage(
         enqueue(queue, count, waits, event, |submission| {
             let image = memory(image)?;
             let (origin, region) = (pointer::triple(origin)?, pointer::triple(region)?);
-            submission.write_image(&image, blocking(wait), origin, region, row_pitch as u64, slice_pitch as u64, pointer::host(host))
+            submission.write_image(
+                &image,
+                blocking(wait),
+                origin,
+                region,
+                row_pitch as u64,
+                slice_pitch as u64,
+                pointer::host(host),
+            )
         })
     }
 }
@@ -290,7 +322,13 @@ pub(super) unsafe extern "C" fn clEnqueueCopyImage(
     unsafe {
         enqueue(queue, count, waits, event, |submission| {
             let (from, to) = (memory(from)?, memory(to)?);
-            submission.copy_image(&from, &to, pointer::triple(from_origin)?, pointer::triple(to_origin)?, pointer::triple(region)?)
+            submission.copy_image(
+                &from,
+                &to,
+                pointer::triple(from_origin)?,
+                pointer::triple(to_origin)?,
+                pointer::triple(region)?,
+            )
         })
     }
 }
@@ -310,7 +348,13 @@ pub(super) unsafe extern "C" fn clEnqueueCopyImageToBuffer(
     unsafe {
         enqueue(queue, count, waits, event, |submission| {
             let (from, to) = (memory(from)?, memory(to)?);
-            submission.copy_image_to_buffer(&from, &to, pointer::triple(origin)?, pointer::triple(region)?, to_offset as u64)
+            submission.copy_image_to_buffer(
+                &from,
+                &to,
+                pointer::triple(origin)?,
+                pointer::triple(region)?,
+                to_offset as u64,
+            )
         })
     }
 }
@@ -330,7 +374,13 @@ pub(super) unsafe extern "C" fn clEnqueueCopyBufferToImage(
     unsafe {
         enqueue(queue, count, waits, event, |submission| {
             let (from, to) = (memory(from)?, memory(to)?);
-            submission.copy_buffer_to_image(&from, &to, from_offset as u64, pointer::triple(origin)?, pointer::triple(region)?)
+            submission.copy_buffer_to_image(
+                &from,
+                &to,
+                from_offset as u64,
+                pointer::triple(origin)?,
+                pointer::triple(region)?,
+            )
         })
     }
 }
@@ -353,7 +403,8 @@ pub(super) unsafe extern "C" fn clEnqueueMapBuffer(
             let queue: Arc<Queue> = lookup(queue as usize)?;
             let waits = wait_list(count, waits)?;
             let submission = Submission::new(&queue, &waits, !event.is_null())?;
-            let (start, made) = submission.map_buffer(&memory(buffer)?, blocking(wait), flags, offset as u64, size as u64)?;
+            let (start, made) =
+                submission.map_buffer(&memory(buffer)?, blocking(wait), flags, offset as u64, size as u64)?;
             if let Some(made) = made {
                 pointer::store(event, publish(&made) as cl_event);
             }
@@ -409,5 +460,7 @@ pub(super) unsafe extern "C" fn clEnqueueUnmapMemObject(
     event: *mut cl_event,
 ) -> cl_int {
     // SAFETY: the caller's wait list and out-parameter.
-    unsafe { enqueue(queue, count, waits, event, |submission| submission.unmap(&memory(object)?, pointer::host(mapped))) }
+    unsafe {
+        enqueue(queue, count, waits, event, |submission| submission.unmap(&memory(object)?, pointer::host(mapped)))
+    }
 }

@@ -9,7 +9,9 @@ use telecl_wire::{Ids, WireId};
 
 use super::context::Context;
 use super::device::Device;
-use super::memory::{HOST_POINTER_FLAGS, Memory, MemoryKind, check_flags, check_host_pointer, inherited_flags, with_default_access};
+use super::memory::{
+    HOST_POINTER_FLAGS, Memory, MemoryKind, check_flags, check_host_pointer, inherited_flags, with_default_access,
+};
 use crate::host::{HostBox, HostPointer};
 
 /// What `clCreateBuffer` is asked for.
@@ -91,7 +93,8 @@ impl Memory {
         }
         let kind = MemoryKind::SubBuffer { parent: Arc::clone(self), origin };
         let part = Memory::new(&self.context, kind, flags, size, None, None);
-        let create = CreateSubBuffer { id: part.id(), parent: self.id(), flags: flags & !HOST_POINTER_FLAGS, origin, size };
+        let create =
+            CreateSubBuffer { id: part.id(), parent: self.id(), flags: flags & !HOST_POINTER_FLAGS, origin, size };
         self.context.session.post(&create, &[])?;
         self.context.check(Kind::Memory, part.id())?;
         Ok(part)

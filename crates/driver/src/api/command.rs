@@ -79,14 +79,22 @@ impl<'a> Submission<'a> {
 
     /// An event that the session will complete.
     pub(super) fn expect(&self, kind: cl_command_type, target: Option<HostBox>) -> Arc<Event> {
-        let event = Event::of_command(self.queue, kind);
+        let event = Event::of_command(self.queue, kind, !self.wants_event);
         event.submitted();
-        self.queue.context.session.expect(event.id(), Pending { event: Arc::clone(&event), target, uses: self.uses.take() });
+        self.queue
+            .context
+            .session
+            .expect(event.id(), Pending { event: Arc::clone(&event), target, uses: self.uses.take() });
         event
     }
 
     /// Sends a frame of a command whose event, if any, is expected already.
-    pub(super) fn send<'m, M: Message<'m>>(&self, event: Option<&Arc<Event>>, message: &M, payload: &[u8]) -> ClResult<()> {
+    pub(super) fn send<'m, M: Message<'m>>(
+        &self,
+        event: Option<&Arc<Event>>,
+        message: &M,
+        payload: &[u8],
+    ) -> ClResult<()> {
         let session = &self.queue.context.session;
         session.post(message, payload).inspect_err(|_| {
             if let Some(event) = event {
@@ -104,7 +112,8 @@ impl<'a> Submission<'a> {
 
     /// Waits for the vendor's own verdict on a command that we cannot judge.
     pub(super) fn verify(&self, event: &Event) -> ClResult<()> {
-        let verdict = self.queue.context.session.call(|call| request::Check { call, kind: request::Kind::Event, id: event.id() });
+        let verdict =
+            self.queue.context.session.call(|call| request::Check { call, kind: request::Kind::Event, id: event.id() });
         // The verdict is reported here, and need not be again by the next call that waits.
         verdict.map(drop).inspect_err(|_| {
             let _ = self.queue.context.take_failure(self.queue.id());
@@ -122,7 +131,11 @@ impl<'a> Submission<'a> {
     }
 
     /// `clEnqueueMigrateMemObjects`.
-    pub(crate) fn migrate(&self, objects: &[Arc<Memory>], flags: cl_mem_migration_flags) -> ClResult<Option<Arc<Event>>> {
+    pub(crate) fn migrate(
+        &self,
+        objects: &[Arc<Memory>],
+        flags: cl_mem_migration_flags,
+    ) -> ClResult<Option<Arc<Event>>> {
         const KNOWN: u64 = CL_MIGRATE_MEM_OBJECT_HOST | CL_MIGRATE_MEM_OBJECT_CONTENT_UNDEFINED;
         // CL_INVALID_VALUE if flags is not 0 or is not any of the values described.
         if flags & !KNOWN != 0 {

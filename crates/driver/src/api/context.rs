@@ -56,7 +56,11 @@ impl Object for Context {
 
 impl Context {
     /// `clCreateContext`; `properties` are as the program gave them.
-    pub(crate) fn new(devices: Vec<Arc<Device>>, properties: Vec<isize>, notify: Option<Notify>) -> ClResult<Arc<Context>> {
+    pub(crate) fn new(
+        devices: Vec<Arc<Device>>,
+        properties: Vec<isize>,
+        notify: Option<Notify>,
+    ) -> ClResult<Arc<Context>> {
         let first = devices.first().ok_or(ClError(CL_INVALID_VALUE))?;
         let platform = first.platform();
         // CL_INVALID_DEVICE if a device is not associated with the specified platform.
@@ -159,7 +163,11 @@ impl Context {
     }
 
     /// `clGetSupportedImageFormats`, asked once for each kind of image.
-    pub(crate) fn image_formats(&self, flags: cl_mem_flags, kind: cl_mem_object_type) -> ClResult<Arc<Vec<cl_image_format>>> {
+    pub(crate) fn image_formats(
+        &self,
+        flags: cl_mem_flags,
+        kind: cl_mem_object_type,
+    ) -> ClResult<Arc<Vec<cl_image_format>>> {
         if let Some(known) = lock(&self.formats).get(&(flags, kind)) {
             return Ok(Arc::clone(known));
         }
@@ -168,7 +176,10 @@ impl Context {
         let formats = report
             .formats
             .iter()
-            .map(|format| cl_image_format { image_channel_order: format.order, image_channel_data_type: format.data_type })
+            .map(|format| cl_image_format {
+                image_channel_order: format.order,
+                image_channel_data_type: format.data_type,
+            })
             .collect();
         let formats = Arc::new(formats);
         lock(&self.formats).insert((flags, kind), Arc::clone(&formats));

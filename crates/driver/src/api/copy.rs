@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use telecl_sys::*;
-use telecl_wire::request::{CopyBuffer, CopyBufferToImage, CopyImage, CopyImageToBuffer, CopyRect, FillBuffer, FillImage};
+use telecl_wire::request::{
+    CopyBuffer, CopyBufferToImage, CopyImage, CopyImageToBuffer, CopyRect, FillBuffer, FillImage,
+};
 
 use super::command::Submission;
 use super::event::Event;
@@ -39,7 +41,14 @@ impl Submission<'_> {
     }
 
     /// `clEnqueueCopyBuffer`.
-    pub(crate) fn copy_buffer(&self, from: &Arc<Memory>, to: &Arc<Memory>, from_offset: u64, to_offset: u64, size: u64) -> ClResult<Option<Arc<Event>>> {
+    pub(crate) fn copy_buffer(
+        &self,
+        from: &Arc<Memory>,
+        to: &Arc<Memory>,
+        from_offset: u64,
+        to_offset: u64,
+        size: u64,
+    ) -> ClResult<Option<Arc<Event>>> {
         from.as_buffer()?;
         to.as_buffer()?;
         self.check_copy(from, to)?;
@@ -56,11 +65,23 @@ impl Submission<'_> {
         if from_store == to_store && a < b.saturating_add(size) && b < a.saturating_add(size) {
             return Err(ClError(CL_MEM_COPY_OVERLAP));
         }
-        self.post(CL_COMMAND_COPY_BUFFER, |command| CopyBuffer { command, from: from.id(), to: to.id(), from_offset, to_offset, size })
+        self.post(CL_COMMAND_COPY_BUFFER, |command| CopyBuffer {
+            command,
+            from: from.id(),
+            to: to.id(),
+            from_offset,
+            to_offset,
+            size,
+        })
     }
 
     /// `clEnqueueCopyBufferRect`.
-    pub(crate) fn copy_rect(&self, from: &Arc<Memory>, to: &Arc<Memory>, rect: &RectCopy) -> ClResult<Option<Arc<Event>>> {
+    pub(crate) fn copy_rect(
+        &self,
+        from: &Arc<Memory>,
+        to: &Arc<Memory>,
+        rect: &RectCopy,
+    ) -> ClResult<Option<Arc<Event>>> {
         from.as_buffer()?;
         to.as_buffer()?;
         self.check_copy(from, to)?;
@@ -100,46 +121,97 @@ impl Submission<'_> {
     }
 
     /// `clEnqueueCopyImage`.
-    pub(crate) fn copy_image(&self, from: &Arc<Memory>, to: &Arc<Memory>, from_origin: [u64; 3], to_origin: [u64; 3], region: [u64; 3]) -> ClResult<Option<Arc<Event>>> {
+    pub(crate) fn copy_image(
+        &self,
+        from: &Arc<Memory>,
+        to: &Arc<Memory>,
+        from_origin: [u64; 3],
+        to_origin: [u64; 3],
+        region: [u64; 3],
+    ) -> ClResult<Option<Arc<Event>>> {
         let (source, target) = (from.as_image()?, to.as_image()?);
         self.check_copy(from, to)?;
         // CL_IMAGE_FORMAT_MISMATCH if src_image and dst_image do not use the same image format.
-        let format = |image: &super::image::Image| (image.format.image_channel_order, image.format.image_channel_data_type);
+        let format =
+            |image: &super::image::Image| (image.format.image_channel_order, image.format.image_channel_data_type);
         if format(source) != format(target) {
             return Err(ClError(CL_IMAGE_FORMAT_MISMATCH));
         }
         source.check_region(from_origin, region)?;
         target.check_region(to_origin, region)?;
         // CL_MEM_COPY_OVERLAP if src_image and dst_image are the same image object and the regions overlap.
-        let overlap = |axis: usize| from_origin[axis] < to_origin[axis] + region[axis] && to_origin[axis] < from_origin[axis] + region[axis];
+        let overlap = |axis: usize| {
+            from_origin[axis] < to_origin[axis] + region[axis] && to_origin[axis] < from_origin[axis] + region[axis]
+        };
         if from.id() == to.id() && (0..3).all(overlap) {
             return Err(ClError(CL_MEM_COPY_OVERLAP));
         }
-        self.post(CL_COMMAND_COPY_IMAGE, |command| CopyImage { command, from: from.id(), to: to.id(), from_origin, to_origin, region })
+        self.post(CL_COMMAND_COPY_IMAGE, |command| CopyImage {
+            command,
+            from: from.id(),
+            to: to.id(),
+            from_origin,
+            to_origin,
+            region,
+        })
     }
 
     /// `clEnqueueCopyImageToBuffer`.
-    pub(crate) fn copy_image_to_buffer(&self, from: &Arc<Memory>, to: &Arc<Memory>, origin: [u64; 3], region: [u64; 3], to_offset: u64) -> ClResult<Option<Arc<Event>>> {
+    pub(crate) fn copy_image_to_buffer(
+        &self,
+        from: &Arc<Memory>,
+        to: &Arc<Memory>,
+        origin: [u64; 3],
+        region: [u64; 3],
+        to_offset: u64,
+    ) -> ClResult<Option<Arc<Event>>> {
         let image = from.as_image()?;
         to.as_buffer()?;
         self.check_copy(from, to)?;
         image.check_region(origin, region)?;
         check_linear_side(to, to_offset, region, image.element_size)?;
-        self.post(CL_COMMAND_COPY_IMAGE_TO_BUFFER, |command| CopyImageToBuffer { command, from: from.id(), to: to.id(), origin, region, to_offset })
+        self.post(CL_COMMAND_COPY_IMAGE_TO_BUFFER, |command| CopyImageToBuffer {
+            command,
+            from: from.id(),
+            to: to.id(),
+            origin,
+            region,
+            to_offset,
+        })
     }
 
     /// `clEnqueueCopyBufferToImage`.
-    pub(crate) fn copy_buffer_to_image(&self, from: &Arc<Memory>, to: &Arc<Memory>, from_offset: u64, origin: [u64; 3], region: [u64; 3]) -> ClResult<Option<Arc<Event>>> {
+    pub(crate) fn copy_buffer_to_image(
+        &self,
+        from: &Arc<Memory>,
+        to: &Arc<Memory>,
+        from_offset: u64,
+        origin: [u64; 3],
+        region: [u64; 3],
+    ) -> ClResult<Option<Arc<Event>>> {
         from.as_buffer()?;
         let image = to.as_image()?;
         self.check_copy(from, to)?;
         image.check_region(origin, region)?;
         check_linear_side(from, from_offset, region, image.element_size)?;
-        self.post(CL_COMMAND_COPY_BUFFER_TO_IMAGE, |command| CopyBufferToImage { command, from: from.id(), to: to.id(), from_offset, origin, region })
+        self.post(CL_COMMAND_COPY_BUFFER_TO_IMAGE, |command| CopyBufferToImage {
+            command,
+            from: from.id(),
+            to: to.id(),
+            from_offset,
+            origin,
+            region,
+        })
     }
 
     /// `clEnqueueFillBuffer`.
-    pub(crate) fn fill_buffer(&self, buffer: &Arc<Memory>, pattern: &[u8], offset: u64, size: u64) -> ClResult<Option<Arc<Event>>> {
+    pub(crate) fn fill_buffer(
+        &self,
+        buffer: &Arc<Memory>,
+        pattern: &[u8],
+        offset: u64,
+        size: u64,
+    ) -> ClResult<Option<Arc<Event>>> {
         buffer.as_buffer()?;
         self.uses(buffer)?;
         let invalid = ClError(CL_INVALID_VALUE);
@@ -162,7 +234,13 @@ impl Submission<'_> {
     }
 
     /// `clEnqueueFillImage`.
-    pub(crate) fn fill_image(&self, memory: &Arc<Memory>, color: [u8; 16], origin: [u64; 3], region: [u64; 3]) -> ClResult<Option<Arc<Event>>> {
+    pub(crate) fn fill_image(
+        &self,
+        memory: &Arc<Memory>,
+        color: [u8; 16],
+        origin: [u64; 3],
+        region: [u64; 3],
+    ) -> ClResult<Option<Arc<Event>>> {
         let image = memory.as_image()?;
         self.uses(memory)?;
         image.check_region(origin, region)?;

@@ -76,7 +76,13 @@ impl Device {
         device
     }
 
-    fn new(base: Base<Device>, platform: usize, node: &ServiceNode, parent: Option<Arc<Device>>, mut info: InfoTable) -> Device {
+    fn new(
+        base: Base<Device>,
+        platform: usize,
+        node: &ServiceNode,
+        parent: Option<Arc<Device>>,
+        mut info: InfoTable,
+    ) -> Device {
         let mut set = |param, bytes: InfoValue<'_>| info.0.insert(param, Ok(bytes.into_owned()));
         let (host, port) = node.host_and_port();
         set(CL_DEVICE_TELECL_ADDRESS, value(host.as_str()));
@@ -136,7 +142,9 @@ impl Device {
 
     /// What tells drivers apart whose program binaries do not fit each other.
     pub(crate) fn binary_identity(&self) -> String {
-        [CL_DEVICE_VENDOR, CL_DEVICE_NAME, CL_DEVICE_VERSION, CL_DRIVER_VERSION].map(|param| self.text(param)).join("\n")
+        [CL_DEVICE_VENDOR, CL_DEVICE_NAME, CL_DEVICE_VERSION, CL_DRIVER_VERSION]
+            .map(|param| self.text(param))
+            .join("\n")
     }
 
     /// `clGetDeviceInfo`.
@@ -149,7 +157,15 @@ impl Device {
                 Some(Ok(bytes)) => Ok(Cow::Borrowed(bytes)),
                 Some(Err(status)) => Err(ClError(*status)),
                 None => {
-                    let query = |call| Query { call, target: Target::Device, object: self.id(), device: 0, index: 0, param, input: &[] };
+                    let query = |call| Query {
+                        call,
+                        target: Target::Device,
+                        object: self.id(),
+                        device: 0,
+                        index: 0,
+                        param,
+                        input: &[],
+                    };
                     self.session()?.call(query).map(Cow::Owned)
                 }
             },
@@ -249,7 +265,9 @@ impl Limits {
             address_bits: number(CL_DEVICE_ADDRESS_BITS),
             version: version_number(&info.text(CL_DEVICE_VERSION)),
             compiler: number(CL_DEVICE_COMPILER_AVAILABLE) != 0,
-            non_uniform_groups: info.bytes(CL_DEVICE_NON_UNIFORM_WORK_GROUP_SUPPORT).is_some_and(|b| b.first() == Some(&1))
+            non_uniform_groups: info
+                .bytes(CL_DEVICE_NON_UNIFORM_WORK_GROUP_SUPPORT)
+                .is_some_and(|b| b.first() == Some(&1))
                 || (20..30).contains(&version_number(&info.text(CL_DEVICE_VERSION))),
         }
     }

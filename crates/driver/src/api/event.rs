@@ -23,6 +23,8 @@ pub(crate) struct Event {
     /// `None` for user events.
     pub(crate) queue: Option<Arc<Queue>>,
     command: cl_command_type,
+    /// Whether the program will never see it.
+    hidden: bool,
     /// Taken for a few lines; callbacks are handed over after it is given back.
     progress: Mutex<Progress>,
     changed: Condvar,
@@ -57,24 +59,31 @@ impl Object for Event {
 
 impl Event {
     /// The event of a command that is about to be posted.
-    pub(super) fn of_command(queue: &Arc<Queue>, command: cl_command_type) -> Arc<Event> {
-        Event::new(&queue.context, Some(Arc::clone(queue)), command, CL_QUEUED)
+    pub(super) fn of_command(queue: &Arc<Queue>, command: cl_command_type, hidden: bool) -> Arc<Event> {
+        Event::new(&queue.context, Some(Arc::clone(queue)), command, CL_QUEUED, hidden)
     }
 
     /// `clCreateUserEvent`.
     pub(crate) fn user(context: &Arc<Context>) -> ClResult<Arc<Event>> {
-        let event = Event::new(context, None, CL_COMMAND_USER, CL_SUBMITTED);
+        let event = Event::new(context, None, CL_COMMAND_USER, CL_SUBMITTED, false);
         context.session.post(&CreateUserEvent { id: event.id(), context: context.id() }, &[])?;
         context.check(Kind::Event, event.id())?;
         Ok(event)
     }
 
-    fn new(context: &Arc<Context>, queue: Option<Arc<Queue>>, command: cl_command_type, status: cl_int) -> Arc<Event> {
+    fn new(
+        context: &Arc<Context>,
+        queue: Option<Arc<Queue>>,
+        command: cl_command_type,
+        status: cl_int,
+        hidden: bool,
+    ) -> Arc<Event> {
         Arc::new(Event {
             base: Base::new(&context.session),
             context: Arc::clone(context),
             queue,
             command,
+            hidden,
             progress: Mutex::new(Progress { status, profile: [0; 5], callbacks: Vec::new() }),
             changed: Condvar::new(),
         })
@@ -97,6 +106,16 @@ impl Event {
     /// The command reached a status on its way; the last one comes through [`Event::finish`].
     pub(crate) fn reach(self: &Arc<Self>, status: cl_int) {
         self.advance(status, None);
+    }
+
+    /// A command failed whose event the program does not have: the next call that waits says so.
+    pub(crate) fn note_hidden_failure(&self, status: cl_int) {
+        // What merely follows from another failure is not told again.
+        if status < 0 && status != CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST && self.hidden {
+            if let Some(queue) = &self.queue {
+                self.context.remember_failure(queue.id(), status);
+            }
+        }
     }
 
     /// The command has ended.

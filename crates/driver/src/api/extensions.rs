@@ -108,7 +108,10 @@ mod tests {
 
     #[test]
     fn sharing_extensions_disappear_and_ours_are_added_once() {
-        let text = offered_text("cl_khr_icd cl_khr_gl_sharing cl_khr_fp64 cl_khr_external_memory_opaque_fd", &["cl_khr_icd", "cl_telecl_node"]);
+        let text = offered_text(
+            "cl_khr_icd cl_khr_gl_sharing cl_khr_fp64 cl_khr_external_memory_opaque_fd",
+            &["cl_khr_icd", "cl_telecl_node"],
+        );
         assert_eq!(text, "cl_khr_icd cl_khr_fp64 cl_telecl_node");
     }
 

@@ -30,7 +30,9 @@ mod tests {
 
     #[test]
     fn pixels_have_the_size_of_their_channels() {
-        let size = |image_channel_order, image_channel_data_type| element_size(&cl_image_format { image_channel_order, image_channel_data_type });
+        let size = |image_channel_order, image_channel_data_type| {
+            element_size(&cl_image_format { image_channel_order, image_channel_data_type })
+        };
         assert_eq!(size(CL_RGBA, CL_FLOAT), Some(16));
         assert_eq!(size(CL_R, CL_UNORM_INT8), Some(1));
         assert_eq!(size(CL_RGB, CL_UNORM_SHORT_565), Some(2));

@@ -12,7 +12,9 @@ use super::buffer::check_properties;
 use super::context::Context;
 use super::format::element_size;
 use super::info::{InfoValue, value};
-use super::memory::{HOST_POINTER_FLAGS, Memory, MemoryKind, check_flags, check_host_pointer, inherited_flags, with_default_access};
+use super::memory::{
+    HOST_POINTER_FLAGS, Memory, MemoryKind, check_flags, check_host_pointer, inherited_flags, with_default_access,
+};
 use crate::host::{HostBox, HostPointer};
 
 /// `cl_image_desc` without its memory object.
@@ -176,14 +178,20 @@ impl Image {
         let rows = if self.shape.kind == CL_MEM_OBJECT_IMAGE1D_ARRAY { 1 } else { region[1] };
         let tight_slice = row.checked_mul(rows).ok_or(invalid)?;
         // slice_pitch must be 0 if image is a 1D or 2D image.
-        if slice_pitch != 0 && matches!(self.shape.kind, CL_MEM_OBJECT_IMAGE1D | CL_MEM_OBJECT_IMAGE1D_BUFFER | CL_MEM_OBJECT_IMAGE2D) {
+        if slice_pitch != 0
+            && matches!(self.shape.kind, CL_MEM_OBJECT_IMAGE1D | CL_MEM_OBJECT_IMAGE1D_BUFFER | CL_MEM_OBJECT_IMAGE2D)
+        {
             return Err(invalid);
         }
         let slice = if slice_pitch == 0 { tight_slice } else { slice_pitch };
         if slice < tight_slice {
             return Err(invalid);
         }
-        Ok(if self.shape.kind == CL_MEM_OBJECT_IMAGE1D_ARRAY { (slice, slice.saturating_mul(region[1])) } else { (row, slice) })
+        Ok(if self.shape.kind == CL_MEM_OBJECT_IMAGE1D_ARRAY {
+            (slice, slice.saturating_mul(region[1]))
+        } else {
+            (row, slice)
+        })
     }
 
     /// `clGetImageInfo`.
@@ -248,7 +256,8 @@ impl Memory {
         // CL_IMAGE_FORMAT_NOT_SUPPORTED if there are no devices in context that support image_format.
         let supported = context.image_formats(flags & !HOST_POINTER_FLAGS, shape.kind)?;
         let same = |f: &cl_image_format| {
-            f.image_channel_order == format.image_channel_order && f.image_channel_data_type == format.image_channel_data_type
+            f.image_channel_order == format.image_channel_order
+                && f.image_channel_data_type == format.image_channel_data_type
         };
         if !supported.iter().any(same) {
             return Err(ClError(CL_IMAGE_FORMAT_NOT_SUPPORTED));
@@ -256,7 +265,13 @@ impl Memory {
         Memory::post_image(context, image, flags, host, properties)
     }
 
-    fn post_image(context: &Arc<Context>, image: Image, flags: cl_mem_flags, host: Option<HostPointer>, properties: Option<Vec<u64>>) -> ClResult<Arc<Memory>> {
+    fn post_image(
+        context: &Arc<Context>,
+        image: Image,
+        flags: cl_mem_flags,
+        host: Option<HostPointer>,
+        properties: Option<Vec<u64>>,
+    ) -> ClResult<Arc<Memory>> {
         let extent = image.shape.extent();
         let shape = image.shape;
         let (row, slice) = image.box_pitches();
@@ -292,7 +307,11 @@ impl Memory {
         let (staged, payload) = session.stage(bytes)?;
         let id = session.next_id();
         session.post(&create(id, staged), payload)?;
-        let size = if matches!(shape.kind, CL_MEM_OBJECT_IMAGE1D_BUFFER) { shape.width * image.element_size } else { image.mapped_size() };
+        let size = if matches!(shape.kind, CL_MEM_OBJECT_IMAGE1D_BUFFER) {
+            shape.width * image.element_size
+        } else {
+            image.mapped_size()
+        };
         let memory = Memory::with_id(context, id, MemoryKind::Image(image), flags, size, host, properties);
         context.check(Kind::Memory, id)?;
         Ok(memory)

@@ -70,7 +70,11 @@ enum ArgValue {
     Sampler(Weak<Sampler>),
     Queue(Weak<Queue>),
     /// The vendor did not say what the argument is; these bytes are one of our handles.
-    Guess { bytes: Vec<u8>, form: ArgForm, id: u64 },
+    Guess {
+        bytes: Vec<u8>,
+        form: ArgForm,
+        id: u64,
+    },
 }
 
 /// What the program passed to `clSetKernelArg`.
@@ -208,7 +212,15 @@ impl Kernel {
             CL_KERNEL_PROGRAM => value(self.program.address()),
             CL_KERNEL_ATTRIBUTES => c_string(&self.facts.attributes),
             _ => {
-                let query = |call| Query { call, target: Target::Kernel, object: self.id(), device: 0, index: 0, param, input: &[] };
+                let query = |call| Query {
+                    call,
+                    target: Target::Kernel,
+                    object: self.id(),
+                    device: 0,
+                    index: 0,
+                    param,
+                    input: &[],
+                };
                 InfoValue::Owned(self.program.context.session.call(query)?)
             }
         })
@@ -240,11 +252,17 @@ impl Kernel {
     }
 
     /// `clGetKernelWorkGroupInfo`.
-    pub(crate) fn work_group_info(&self, device: Option<Arc<Device>>, param: cl_kernel_work_group_info) -> ClResult<InfoValue<'_>> {
+    pub(crate) fn work_group_info(
+        &self,
+        device: Option<Arc<Device>>,
+        param: cl_kernel_work_group_info,
+    ) -> ClResult<InfoValue<'_>> {
         let device = self.device_for(device)?;
         match (param, self.facts.on(&device)) {
             (CL_KERNEL_WORK_GROUP_SIZE, Some(facts)) => Ok(value(facts.work_group_size as usize)),
-            (CL_KERNEL_COMPILE_WORK_GROUP_SIZE, Some(facts)) => Ok(value(facts.compile_work_group_size.map(|n| n as usize).as_slice())),
+            (CL_KERNEL_COMPILE_WORK_GROUP_SIZE, Some(facts)) => {
+                Ok(value(facts.compile_work_group_size.map(|n| n as usize).as_slice()))
+            }
             (CL_KERNEL_PREFERRED_WORK_GROUP_SIZE_MULTIPLE, Some(facts)) => Ok(value(facts.preferred_multiple as usize)),
             _ => {
                 // Local memory depends on the arguments.
@@ -264,7 +282,12 @@ impl Kernel {
     }
 
     /// `clGetKernelSubGroupInfo`.
-    pub(crate) fn sub_group_info(&self, device: Option<Arc<Device>>, param: cl_kernel_sub_group_info, input: &[u8]) -> ClResult<InfoValue<'_>> {
+    pub(crate) fn sub_group_info(
+        &self,
+        device: Option<Arc<Device>>,
+        param: cl_kernel_sub_group_info,
+        input: &[u8],
+    ) -> ClResult<InfoValue<'_>> {
         let device = self.device_for(device)?;
         self.send_args()?;
         let query = |call| Query {
@@ -308,7 +331,13 @@ impl Kernel {
         Ok(global)
     }
 
-    fn check_local(&self, device: &Device, dimensions: usize, global: [u64; 3], local: Option<[u64; 3]>) -> ClResult<()> {
+    fn check_local(
+        &self,
+        device: &Device,
+        dimensions: usize,
+        global: [u64; 3],
+        local: Option<[u64; 3]>,
+    ) -> ClResult<()> {
         let facts = self.facts.on(device);
         let required = facts.map(|facts| facts.compile_work_group_size).filter(|size| size[0] != 0);
         let Some(local) = local else {
@@ -347,7 +376,12 @@ impl Kernel {
 
 impl Submission<'_> {
     /// `clEnqueueNDRangeKernel` and `clEnqueueTask`.
-    pub(crate) fn run_kernel(&self, kernel: &Kernel, range: &NdRange, kind: cl_command_type) -> ClResult<Option<Arc<Event>>> {
+    pub(crate) fn run_kernel(
+        &self,
+        kernel: &Kernel,
+        range: &NdRange,
+        kind: cl_command_type,
+    ) -> ClResult<Option<Arc<Event>>> {
         // CL_INVALID_CONTEXT if context associated with command_queue and kernel are not the same.
         if kernel.program.context.id() != self.queue.context.id() {
             return Err(ClError(CL_INVALID_CONTEXT));
@@ -404,7 +438,8 @@ impl ArgValue {
 
 /// What has to be told to the worker. CL_INVALID_KERNEL_ARGS if an object is gone.
 fn changed_args(args: &[Option<ArgState>]) -> ClResult<Vec<Arg<'_>>> {
-    let changed = args.iter().zip(0u32..).filter_map(|(arg, index)| Some((index, arg.as_ref().filter(|arg| arg.changed)?)));
+    let changed =
+        args.iter().zip(0u32..).filter_map(|(arg, index)| Some((index, arg.as_ref().filter(|arg| arg.changed)?)));
     changed
         .map(|(index, arg)| {
             let gone = ClError(CL_INVALID_KERNEL_ARGS);

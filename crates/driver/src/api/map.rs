@@ -75,7 +75,8 @@ impl Memory {
 fn check_map_flags(flags: cl_map_flags) -> ClResult<(bool, bool)> {
     const KNOWN: cl_map_flags = CL_MAP_READ | CL_MAP_WRITE | CL_MAP_WRITE_INVALIDATE_REGION;
     // CL_INVALID_VALUE if values specified in map_flags are not valid.
-    if flags & !KNOWN != 0 || (flags & CL_MAP_WRITE_INVALIDATE_REGION != 0 && flags & (CL_MAP_READ | CL_MAP_WRITE) != 0) {
+    if flags & !KNOWN != 0 || (flags & CL_MAP_WRITE_INVALIDATE_REGION != 0 && flags & (CL_MAP_READ | CL_MAP_WRITE) != 0)
+    {
         return Err(ClError(CL_INVALID_VALUE));
     }
     let reads = flags & CL_MAP_READ != 0;
@@ -85,7 +86,14 @@ fn check_map_flags(flags: cl_map_flags) -> ClResult<(bool, bool)> {
 
 impl Submission<'_> {
     /// `clEnqueueMapBuffer`.
-    pub(crate) fn map_buffer(&self, buffer: &Arc<Memory>, blocking: Blocking, flags: cl_map_flags, offset: u64, size: u64) -> ClResult<(HostPointer, Option<Arc<Event>>)> {
+    pub(crate) fn map_buffer(
+        &self,
+        buffer: &Arc<Memory>,
+        blocking: Blocking,
+        flags: cl_map_flags,
+        offset: u64,
+        size: u64,
+    ) -> ClResult<(HostPointer, Option<Arc<Event>>)> {
         buffer.as_buffer()?;
         self.uses(buffer)?;
         let (reads, writes) = check_map_flags(flags)?;
@@ -105,7 +113,14 @@ impl Submission<'_> {
     }
 
     /// `clEnqueueMapImage`.
-    pub(crate) fn map_image(&self, memory: &Arc<Memory>, blocking: Blocking, flags: cl_map_flags, origin: [u64; 3], region: [u64; 3]) -> ClResult<(Mapped, Option<Arc<Event>>)> {
+    pub(crate) fn map_image(
+        &self,
+        memory: &Arc<Memory>,
+        blocking: Blocking,
+        flags: cl_map_flags,
+        origin: [u64; 3],
+        region: [u64; 3],
+    ) -> ClResult<(Mapped, Option<Arc<Event>>)> {
         let image = memory.as_image()?;
         self.uses(memory)?;
         let (reads, writes) = check_map_flags(flags)?;
@@ -116,8 +131,18 @@ impl Submission<'_> {
         let pointer = memory.local_memory()?.offset(start);
         // SAFETY: the object's local memory holds the whole image with these pitches, the region was
         // checked, and it lives as long as the object, which the box keeps alive.
-        let target = unsafe { HostBox::new(pointer, region, image.element_size, row_pitch, slice_pitch, Some(Arc::clone(memory))) };
-        let event = self.map(CL_COMMAND_MAP_IMAGE, memory, blocking, flags, pointer, target, MapTarget::Box { origin, region })?;
+        let target = unsafe {
+            HostBox::new(pointer, region, image.element_size, row_pitch, slice_pitch, Some(Arc::clone(memory)))
+        };
+        let event = self.map(
+            CL_COMMAND_MAP_IMAGE,
+            memory,
+            blocking,
+            flags,
+            pointer,
+            target,
+            MapTarget::Box { origin, region },
+        )?;
         let (row_pitch, slice_pitch) = (image.row_pitch, image.slice_pitch);
         Ok((Mapped { pointer, row_pitch, slice_pitch }, event))
     }

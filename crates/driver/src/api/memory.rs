@@ -42,14 +42,21 @@ pub(crate) struct Memory {
 pub(crate) enum MemoryKind {
     Buffer,
     /// A range of another buffer.
-    SubBuffer { parent: Arc<Memory>, origin: u64 },
+    SubBuffer {
+        parent: Arc<Memory>,
+        origin: u64,
+    },
     Image(Image),
     Pipe(Pipe),
 }
 
 impl fmt::Debug for Memory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Memory").field("id", &self.base.id).field("kind", &self.kind).field("size", &self.size).finish_non_exhaustive()
+        f.debug_struct("Memory")
+            .field("id", &self.base.id)
+            .field("kind", &self.kind)
+            .field("size", &self.size)
+            .finish_non_exhaustive()
     }
 }
 
@@ -75,7 +82,8 @@ const HOST_ACCESS: cl_mem_flags = CL_MEM_HOST_WRITE_ONLY | CL_MEM_HOST_READ_ONLY
 pub(super) fn check_flags(flags: cl_mem_flags) -> ClResult<()> {
     let known = DEVICE_ACCESS | HOST_ACCESS | HOST_POINTER_FLAGS | CL_MEM_KERNEL_READ_AND_WRITE;
     let exclusive = |group: cl_mem_flags| (flags & group).count_ones() <= 1;
-    let pointer_flags_fit = flags & CL_MEM_USE_HOST_PTR == 0 || flags & (CL_MEM_ALLOC_HOST_PTR | CL_MEM_COPY_HOST_PTR) == 0;
+    let pointer_flags_fit =
+        flags & CL_MEM_USE_HOST_PTR == 0 || flags & (CL_MEM_ALLOC_HOST_PTR | CL_MEM_COPY_HOST_PTR) == 0;
     if flags & !known == 0 && exclusive(DEVICE_ACCESS) && exclusive(HOST_ACCESS) && pointer_flags_fit {
         Ok(())
     } else {
@@ -261,7 +269,10 @@ mod tests {
     fn access_may_only_become_narrower() {
         assert_eq!(inherited_flags(CL_MEM_READ_ONLY, CL_MEM_WRITE_ONLY), Err(ClError(CL_INVALID_VALUE)));
         assert_eq!(inherited_flags(CL_MEM_READ_WRITE, CL_MEM_READ_ONLY), Ok(CL_MEM_READ_ONLY));
-        assert_eq!(inherited_flags(CL_MEM_READ_ONLY | CL_MEM_COPY_HOST_PTR, 0), Ok(CL_MEM_READ_ONLY | CL_MEM_COPY_HOST_PTR));
+        assert_eq!(
+            inherited_flags(CL_MEM_READ_ONLY | CL_MEM_COPY_HOST_PTR, 0),
+            Ok(CL_MEM_READ_ONLY | CL_MEM_COPY_HOST_PTR)
+        );
         assert_eq!(inherited_flags(CL_MEM_HOST_NO_ACCESS, CL_MEM_HOST_READ_ONLY), Err(ClError(CL_INVALID_VALUE)));
         assert_eq!(inherited_flags(0, CL_MEM_USE_HOST_PTR), Err(ClError(CL_INVALID_VALUE)));
     }

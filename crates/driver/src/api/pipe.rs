@@ -31,9 +31,16 @@ impl Pipe {
 
 impl Memory {
     /// `clCreatePipe`.
-    pub(crate) fn pipe(context: &Arc<Context>, flags: cl_mem_flags, packet_size: cl_uint, max_packets: cl_uint) -> ClResult<Arc<Memory>> {
+    pub(crate) fn pipe(
+        context: &Arc<Context>,
+        flags: cl_mem_flags,
+        packet_size: cl_uint,
+        max_packets: cl_uint,
+    ) -> ClResult<Arc<Memory>> {
         // CL_INVALID_OPERATION if no devices in context support pipes.
-        let support = |device: &super::Device| device.number(CL_DEVICE_PIPE_SUPPORT) + u64::from((20..30).contains(&device.limits.version));
+        let support = |device: &super::Device| {
+            device.number(CL_DEVICE_PIPE_SUPPORT) + u64::from((20..30).contains(&device.limits.version))
+        };
         if context.most(support) == 0 {
             return Err(ClError(CL_INVALID_OPERATION));
         }
@@ -50,7 +57,9 @@ impl Memory {
         let flags = CL_MEM_READ_WRITE | CL_MEM_HOST_NO_ACCESS;
         let size = u64::from(packet_size) * u64::from(max_packets);
         let pipe = Memory::new(context, MemoryKind::Pipe(Pipe { packet_size, max_packets }), flags, size, None, None);
-        context.session.post(&CreatePipe { id: pipe.id(), context: context.id(), flags, packet_size, max_packets }, &[])?;
+        context
+            .session
+            .post(&CreatePipe { id: pipe.id(), context: context.id(), flags, packet_size, max_packets }, &[])?;
         context.check(Kind::Memory, pipe.id())?;
         Ok(pipe)
     }

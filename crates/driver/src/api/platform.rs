@@ -176,7 +176,15 @@ impl Platform {
             Some(Ok(value)) => Ok(Cow::Borrowed(value)),
             Some(Err(status)) => Err(ClError(*status)),
             None => {
-                let query = |call| Query { call, target: Target::Platform, object: self.index.into(), device: 0, index: 0, param, input: &[] };
+                let query = |call| Query {
+                    call,
+                    target: Target::Platform,
+                    object: self.index.into(),
+                    device: 0,
+                    index: 0,
+                    param,
+                    input: &[],
+                };
                 self.node.session()?.call(query).map(Cow::Owned)
             }
         }

@@ -144,7 +144,11 @@ impl Program {
         (created.and_then(|created| created), statuses)
     }
 
-    fn send_binaries(context: &Arc<Context>, devices: Vec<Arc<Device>>, binaries: &[&[u8]]) -> ClResult<(Arc<Program>, ClResult<()>, Vec<cl_int>)> {
+    fn send_binaries(
+        context: &Arc<Context>,
+        devices: Vec<Arc<Device>>,
+        binaries: &[&[u8]],
+    ) -> ClResult<(Arc<Program>, ClResult<()>, Vec<cl_int>)> {
         let session = &context.session;
         let lengths: Vec<WireId> = binaries.iter().map(|binary| WireId::new(binary.len() as u64)).collect();
         let ids = context.device_ids(&devices);
@@ -164,7 +168,11 @@ impl Program {
     }
 
     /// `clCreateProgramWithBuiltInKernels`.
-    pub(crate) fn with_built_in_kernels(context: &Arc<Context>, devices: Vec<Arc<Device>>, names: &[u8]) -> ClResult<Arc<Program>> {
+    pub(crate) fn with_built_in_kernels(
+        context: &Arc<Context>,
+        devices: Vec<Arc<Device>>,
+        names: &[u8],
+    ) -> ClResult<Arc<Program>> {
         let ids = context.device_ids(&devices);
         let program = Program::new(context, devices, ProgramOrigin::BuiltInKernels);
         context.session.call(|call| CreateProgramWithBuiltInKernels {
@@ -203,7 +211,10 @@ impl Program {
     /// The kernels of an executable; CL_INVALID_PROGRAM_EXECUTABLE if there is none.
     pub(crate) fn kernels(&self) -> ClResult<Vec<Arc<KernelFacts>>> {
         let state = lock(&self.state);
-        let built = state.builds.values().any(|build| build.status == CL_BUILD_SUCCESS && build.binary_type == CL_PROGRAM_BINARY_TYPE_EXECUTABLE);
+        let built = state
+            .builds
+            .values()
+            .any(|build| build.status == CL_BUILD_SUCCESS && build.binary_type == CL_PROGRAM_BINARY_TYPE_EXECUTABLE);
         match &state.kernels {
             Some(kernels) if built => Ok(kernels.clone()),
             _ => Err(ClError(CL_INVALID_PROGRAM_EXECUTABLE)),
@@ -228,7 +239,9 @@ impl Program {
             CL_PROGRAM_REFERENCE_COUNT => value(self.base.references()),
             CL_PROGRAM_CONTEXT => value(self.context.address()),
             CL_PROGRAM_NUM_DEVICES => value(self.devices.len() as u32),
-            CL_PROGRAM_DEVICES => value(self.devices.iter().map(|device| device.address()).collect::<Vec<_>>().as_slice()),
+            CL_PROGRAM_DEVICES => {
+                value(self.devices.iter().map(|device| device.address()).collect::<Vec<_>>().as_slice())
+            }
             CL_PROGRAM_SOURCE => match &self.origin {
                 ProgramOrigin::Source(source) => c_string(source),
                 _ => c_string(&[]),
@@ -248,7 +261,15 @@ impl Program {
                 c_string(&names.join(&b';'))
             }
             _ => {
-                let query = |call| Query { call, target: Target::Program, object: self.id(), device: 0, index: 0, param, input: &[] };
+                let query = |call| Query {
+                    call,
+                    target: Target::Program,
+                    object: self.id(),
+                    device: 0,
+                    index: 0,
+                    param,
+                    input: &[],
+                };
                 InfoValue::Owned(self.context.session.call(query)?)
             }
         })

@@ -23,8 +23,12 @@ pub(crate) type OnBuilt = Box<dyn FnOnce() + Send>;
 pub(crate) enum BuildTask {
     Build,
     /// With headers: the name under which source includes them, and their programs.
-    Compile { headers: Vec<(Vec<u8>, Arc<Program>)> },
-    Link { inputs: Vec<Arc<Program>> },
+    Compile {
+        headers: Vec<(Vec<u8>, Arc<Program>)>,
+    },
+    Link {
+        inputs: Vec<Arc<Program>>,
+    },
 }
 
 impl BuildTask {
@@ -40,7 +44,13 @@ impl BuildTask {
 
 impl Program {
     /// `clBuildProgram` and `clCompileProgram`. Waits, unless `on_built` is given.
-    pub(crate) fn build(self: &Arc<Self>, task: BuildTask, devices: Vec<Arc<Device>>, options: Vec<u8>, on_built: Option<OnBuilt>) -> ClResult<()> {
+    pub(crate) fn build(
+        self: &Arc<Self>,
+        task: BuildTask,
+        devices: Vec<Arc<Device>>,
+        options: Vec<u8>,
+        on_built: Option<OnBuilt>,
+    ) -> ClResult<()> {
         // CL_INVALID_DEVICE if any device in device_list is not in the list of devices associated with program.
         let known = |device: &Arc<Device>| self.devices.iter().any(|own| own.id() == device.id());
         if !devices.iter().all(known) {
@@ -48,7 +58,9 @@ impl Program {
         }
         let devices = if devices.is_empty() { self.devices.clone() } else { devices };
         // CL_INVALID_OPERATION if program was not created with source or IL (for compiling).
-        if matches!(task, BuildTask::Compile { .. }) && !matches!(self.origin, ProgramOrigin::Source(_) | ProgramOrigin::Il(_)) {
+        if matches!(task, BuildTask::Compile { .. })
+            && !matches!(self.origin, ProgramOrigin::Source(_) | ProgramOrigin::Il(_))
+        {
             return Err(ClError(CL_INVALID_OPERATION));
         }
         // CL_COMPILER_NOT_AVAILABLE if program is created from source and a compiler is not available.
@@ -82,9 +94,9 @@ impl Program {
         let program = Program::new(context, devices.clone(), ProgramOrigin::Linked);
         let linked = Arc::clone(&program);
         let on_built = on_built.map(|notify| Box::new(move || notify(linked)) as OnBuilt);
-        let result = program
-            .begin(&devices, &options)
-            .and_then(|()| program.run(Arc::new(BuildTask::Link { inputs }), devices, options, Scope::Mentioned, on_built));
+        let result = program.begin(&devices, &options).and_then(|()| {
+            program.run(Arc::new(BuildTask::Link { inputs }), devices, options, Scope::Mentioned, on_built)
+        });
         match result {
             Ok(()) => (CL_SUCCESS, Some(program)),
             Err(ClError(CL_LINK_PROGRAM_FAILURE)) => (CL_LINK_PROGRAM_FAILURE, Some(program)),
@@ -115,7 +127,14 @@ impl Program {
         Ok(())
     }
 
-    fn run(self: &Arc<Self>, task: Arc<BuildTask>, devices: Vec<Arc<Device>>, options: Vec<u8>, scope: Scope, on_built: Option<OnBuilt>) -> ClResult<()> {
+    fn run(
+        self: &Arc<Self>,
+        task: Arc<BuildTask>,
+        devices: Vec<Arc<Device>>,
+        options: Vec<u8>,
+        scope: Scope,
+        on_built: Option<OnBuilt>,
+    ) -> ClResult<()> {
         let shipped = self.ship(&task, &options, scope).inspect_err(|_| self.abandon())?;
         let ids = self.context.device_ids(&devices);
         let devices_field = Ids(&ids);
@@ -126,7 +145,11 @@ impl Program {
             move |(status, payload): (cl_int, Vec<u8>), on_built: Option<OnBuilt>| -> ClResult<()> {
                 program.apply(status, &payload, &shipped);
                 // A header may have been named in a way that the search did not see.
-                if status == task.failure() && scope == Scope::Mentioned && shipped.has_more && program.misses_a_header() {
+                if status == task.failure()
+                    && scope == Scope::Mentioned
+                    && shipped.has_more
+                    && program.misses_a_header()
+                {
                     return program.run(task, devices, options, Scope::Everything, on_built);
                 }
                 lock(&program.state).in_progress = false;
@@ -138,12 +161,20 @@ impl Program {
         };
         let sent = match &*task {
             BuildTask::Build => {
-                let request = |call| Build { call, program: self.id(), devices: devices_field, options: &request_options };
+                let request =
+                    |call| Build { call, program: self.id(), devices: devices_field, options: &request_options };
                 self.ask_or_call_later(request, on_built, finish)
             }
             BuildTask::Compile { headers } => {
-                let headers = headers.iter().map(|(name, header)| EmbeddedHeader { program: header.id(), name }).collect();
-                let request = |call| Compile { call, program: self.id(), devices: devices_field, options: &request_options, headers };
+                let headers =
+                    headers.iter().map(|(name, header)| EmbeddedHeader { program: header.id(), name }).collect();
+                let request = |call| Compile {
+                    call,
+                    program: self.id(),
+                    devices: devices_field,
+                    options: &request_options,
+                    headers,
+                };
                 self.ask_or_call_later(request, on_built, finish)
             }
             BuildTask::Link { inputs } => {
@@ -230,6 +261,10 @@ impl Program {
 }
 
 fn set_kernels(state: &mut ProgramState, report: &BuildReport<'_>) {
-    let executable = report.devices.iter().any(|device| device.status == CL_BUILD_SUCCESS && device.binary_type == CL_PROGRAM_BINARY_TYPE_EXECUTABLE);
-    state.kernels = executable.then(|| report.kernels.iter().map(|kernel| Arc::new(KernelFacts::new(kernel))).collect());
+    let executable = report
+        .devices
+        .iter()
+        .any(|device| device.status == CL_BUILD_SUCCESS && device.binary_type == CL_PROGRAM_BINARY_TYPE_EXECUTABLE);
+    state.kernels =
+        executable.then(|| report.kernels.iter().map(|kernel| Arc::new(KernelFacts::new(kernel))).collect());
 }

@@ -67,7 +67,11 @@ impl QueueProperties {
 
 impl Queue {
     /// `clCreateCommandQueue` and `…WithProperties`.
-    pub(crate) fn new(context: &Arc<Context>, device: Arc<Device>, properties: QueueProperties) -> ClResult<Arc<Queue>> {
+    pub(crate) fn new(
+        context: &Arc<Context>,
+        device: Arc<Device>,
+        properties: QueueProperties,
+    ) -> ClResult<Arc<Queue>> {
         const HOST_BITS: u64 = CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE | CL_QUEUE_PROFILING_ENABLE;
         const DEVICE_BITS: u64 = CL_QUEUE_ON_DEVICE | CL_QUEUE_ON_DEVICE_DEFAULT;
         // CL_INVALID_DEVICE if device is not a valid device or is not associated with context.
@@ -90,7 +94,9 @@ impl Queue {
         } else {
             device.limits.queue_properties
         };
-        if bits & !supported != 0 || (bits & CL_QUEUE_ON_DEVICE != 0 && device.number(CL_DEVICE_MAX_ON_DEVICE_QUEUES) == 0) {
+        if bits & !supported != 0
+            || (bits & CL_QUEUE_ON_DEVICE != 0 && device.number(CL_DEVICE_MAX_ON_DEVICE_QUEUES) == 0)
+        {
             return Err(ClError(CL_INVALID_QUEUE_PROPERTIES));
         }
         let queue = Arc::new(Queue {
@@ -104,7 +110,8 @@ impl Queue {
             Some(list) => list.iter().take(list.len().saturating_sub(1)).map(|&v| WireId::new(v)).collect(),
             None => [u64::from(CL_QUEUE_PROPERTIES), bits].map(WireId::new).to_vec(),
         };
-        let create = CreateQueue { id: queue.id(), context: context.id(), device: queue.device.id(), properties: Ids(&list) };
+        let create =
+            CreateQueue { id: queue.id(), context: context.id(), device: queue.device.id(), properties: Ids(&list) };
         context.session.post(&create, &[])?;
         if queue.properties.has_vendor_names {
             context.verify(Kind::Queue, queue.id())?;
@@ -158,7 +165,15 @@ impl Queue {
             CL_QUEUE_SIZE if !self.is_on_device() => return Err(ClError(CL_INVALID_COMMAND_QUEUE)),
             CL_QUEUE_DEVICE_DEFAULT => value(0usize),
             _ => {
-                let query = |call| Query { call, target: Target::Queue, object: self.id(), device: 0, index: 0, param, input: &[] };
+                let query = |call| Query {
+                    call,
+                    target: Target::Queue,
+                    object: self.id(),
+                    device: 0,
+                    index: 0,
+                    param,
+                    input: &[],
+                };
                 InfoValue::Owned(self.context.session.call(query)?)
             }
         })
@@ -173,7 +188,8 @@ impl Queue {
         if !self.is_on_device() || self.context.id() != context.id() || self.device.id() != device.id() {
             return Err(ClError(CL_INVALID_COMMAND_QUEUE));
         }
-        let request = |call| SetDefaultDeviceQueue { call, context: context.id(), device: device.id(), queue: self.id() };
+        let request =
+            |call| SetDefaultDeviceQueue { call, context: context.id(), device: device.id(), queue: self.id() };
         context.session.call(request).map(drop)
     }
 }

@@ -19,7 +19,12 @@ impl Shadow {
         let size = usize::try_from(size).map_err(|_| ClError(CL_MAP_FAILURE))?.max(1);
         // SAFETY: a fresh anonymous mapping at an address of the kernel's choice disturbs nothing.
         let mapped = unsafe {
-            mm::mmap_anonymous(ptr::null_mut(), size, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::NORESERVE)
+            mm::mmap_anonymous(
+                ptr::null_mut(),
+                size,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::PRIVATE | MapFlags::NORESERVE,
+            )
         };
         let start = mapped.ok().and_then(|start| HostPointer::new(start.cast())).ok_or(ClError(CL_MAP_FAILURE))?;
         Ok(Shadow { start, size })

@@ -67,8 +67,10 @@ impl RectTransfer {
         if self.region.contains(&0) {
             return Err(invalid);
         }
-        let (buffer_row_pitch, buffer_slice_pitch) = checked_pitches(self.region, self.buffer_row_pitch, self.buffer_slice_pitch)?;
-        let (host_row_pitch, host_slice_pitch) = checked_pitches(self.region, self.host_row_pitch, self.host_slice_pitch)?;
+        let (buffer_row_pitch, buffer_slice_pitch) =
+            checked_pitches(self.region, self.buffer_row_pitch, self.buffer_slice_pitch)?;
+        let (host_row_pitch, host_slice_pitch) =
+            checked_pitches(self.region, self.host_row_pitch, self.host_slice_pitch)?;
         // CL_INVALID_VALUE if the region being read or written is out of bounds.
         let range = box_range(self.buffer_origin, self.region, buffer_row_pitch, buffer_slice_pitch);
         if range.is_none_or(|(_, end)| end > buffer.size) {
@@ -79,7 +81,8 @@ impl RectTransfer {
     }
 
     fn host_box(&self, host: HostPointer) -> HostBox {
-        let (start, _) = box_range(self.host_origin, self.region, self.host_row_pitch, self.host_slice_pitch).unwrap_or((0, 0));
+        let (start, _) =
+            box_range(self.host_origin, self.region, self.host_row_pitch, self.host_slice_pitch).unwrap_or((0, 0));
         // SAFETY: the program's pointer is valid for the region and pitches of its call; the checks
         // in `check` keep rows from overlapping.
         unsafe { HostBox::new(host.offset(start), self.region, 1, self.host_row_pitch, self.host_slice_pitch, None) }
@@ -102,18 +105,37 @@ impl Submission<'_> {
     }
 
     /// `clEnqueueReadBuffer`.
-    pub(crate) fn read_buffer(&self, buffer: &Arc<Memory>, blocking: Blocking, offset: u64, size: u64, host: Option<HostPointer>) -> ClResult<Option<Arc<Event>>> {
+    pub(crate) fn read_buffer(
+        &self,
+        buffer: &Arc<Memory>,
+        blocking: Blocking,
+        offset: u64,
+        size: u64,
+        host: Option<HostPointer>,
+    ) -> ClResult<Option<Arc<Event>>> {
         self.check_buffer(buffer)?;
         self.check_range(buffer, offset, size)?;
         let host = host.ok_or(ClError(CL_INVALID_VALUE))?;
         buffer.check_host_access(true, false)?;
         // SAFETY: the program's pointer is valid for the size of its call until the command ends.
         let target = unsafe { HostBox::new(host, [size, 1, 1], 1, size, size, None) };
-        self.fetch(CL_COMMAND_READ_BUFFER, blocking, target, |command| ReadBuffer { command, buffer: buffer.id(), offset, size })
+        self.fetch(CL_COMMAND_READ_BUFFER, blocking, target, |command| ReadBuffer {
+            command,
+            buffer: buffer.id(),
+            offset,
+            size,
+        })
     }
 
     /// `clEnqueueWriteBuffer`.
-    pub(crate) fn write_buffer(&self, buffer: &Arc<Memory>, blocking: Blocking, offset: u64, size: u64, host: Option<HostPointer>) -> ClResult<Option<Arc<Event>>> {
+    pub(crate) fn write_buffer(
+        &self,
+        buffer: &Arc<Memory>,
+        blocking: Blocking,
+        offset: u64,
+        size: u64,
+        host: Option<HostPointer>,
+    ) -> ClResult<Option<Arc<Event>>> {
         self.check_buffer(buffer)?;
         self.check_range(buffer, offset, size)?;
         let host = host.ok_or(ClError(CL_INVALID_VALUE))?;
@@ -124,7 +146,13 @@ impl Submission<'_> {
     }
 
     /// `clEnqueueReadBufferRect`.
-    pub(crate) fn read_rect(&self, buffer: &Arc<Memory>, blocking: Blocking, rect: &RectTransfer, host: Option<HostPointer>) -> ClResult<Option<Arc<Event>>> {
+    pub(crate) fn read_rect(
+        &self,
+        buffer: &Arc<Memory>,
+        blocking: Blocking,
+        rect: &RectTransfer,
+        host: Option<HostPointer>,
+    ) -> ClResult<Option<Arc<Event>>> {
         self.check_buffer(buffer)?;
         let host = host.ok_or(ClError(CL_INVALID_VALUE))?;
         let rect = rect.check(buffer)?;
@@ -140,47 +168,91 @@ impl Submission<'_> {
     }
 
     /// `clEnqueueWriteBufferRect`.
-    pub(crate) fn write_rect(&self, buffer: &Arc<Memory>, blocking: Blocking, rect: &RectTransfer, host: Option<HostPointer>) -> ClResult<Option<Arc<Event>>> {
+    pub(crate) fn write_rect(
+        &self,
+        buffer: &Arc<Memory>,
+        blocking: Blocking,
+        rect: &RectTransfer,
+        host: Option<HostPointer>,
+    ) -> ClResult<Option<Arc<Event>>> {
         self.check_buffer(buffer)?;
         let host = host.ok_or(ClError(CL_INVALID_VALUE))?;
         let rect = rect.check(buffer)?;
         buffer.check_host_access(false, true)?;
-        self.store(CL_COMMAND_WRITE_BUFFER_RECT, blocking, &rect.host_box(host), |submission, event, part, last, bytes| {
-            let message = WriteRect {
-                command: submission.command(event),
-                buffer: buffer.id(),
-                origin: add(rect.buffer_origin, part.origin),
-                region: part.size,
-                row_pitch: rect.buffer_row_pitch,
-                slice_pitch: rect.buffer_slice_pitch,
-                last,
-            };
-            submission.send(event, &message, bytes)
-        })
+        self.store(
+            CL_COMMAND_WRITE_BUFFER_RECT,
+            blocking,
+            &rect.host_box(host),
+            |submission, event, part, last, bytes| {
+                let message = WriteRect {
+                    command: submission.command(event),
+                    buffer: buffer.id(),
+                    origin: add(rect.buffer_origin, part.origin),
+                    region: part.size,
+                    row_pitch: rect.buffer_row_pitch,
+                    slice_pitch: rect.buffer_slice_pitch,
+                    last,
+                };
+                submission.send(event, &message, bytes)
+            },
+        )
     }
 
     /// `clEnqueueReadImage`; pitches of 0 mean "without gaps".
     #[expect(clippy::too_many_arguments, reason = "the arguments of the OpenCL function")]
-    pub(crate) fn read_image(&self, memory: &Arc<Memory>, blocking: Blocking, origin: [u64; 3], region: [u64; 3], row_pitch: u64, slice_pitch: u64, host: Option<HostPointer>) -> ClResult<Option<Arc<Event>>> {
-        let (host, row_pitch, slice_pitch, unit) = self.check_image_transfer(memory, origin, region, row_pitch, slice_pitch, host)?;
+    pub(crate) fn read_image(
+        &self,
+        memory: &Arc<Memory>,
+        blocking: Blocking,
+        origin: [u64; 3],
+        region: [u64; 3],
+        row_pitch: u64,
+        slice_pitch: u64,
+        host: Option<HostPointer>,
+    ) -> ClResult<Option<Arc<Event>>> {
+        let (host, row_pitch, slice_pitch, unit) =
+            self.check_image_transfer(memory, origin, region, row_pitch, slice_pitch, host)?;
         memory.check_host_access(true, false)?;
         // SAFETY: the program's pointer is valid for the region and pitches of its call until the
         // command ends; pitches were checked.
         let target = unsafe { HostBox::new(host, region, unit, row_pitch, slice_pitch, None) };
-        self.fetch(CL_COMMAND_READ_IMAGE, blocking, target, |command| ReadImage { command, image: memory.id(), origin, region })
+        self.fetch(CL_COMMAND_READ_IMAGE, blocking, target, |command| ReadImage {
+            command,
+            image: memory.id(),
+            origin,
+            region,
+        })
     }
 
     /// `clEnqueueWriteImage`.
     #[expect(clippy::too_many_arguments, reason = "the arguments of the OpenCL function")]
-    pub(crate) fn write_image(&self, memory: &Arc<Memory>, blocking: Blocking, origin: [u64; 3], region: [u64; 3], row_pitch: u64, slice_pitch: u64, host: Option<HostPointer>) -> ClResult<Option<Arc<Event>>> {
-        let (host, row_pitch, slice_pitch, unit) = self.check_image_transfer(memory, origin, region, row_pitch, slice_pitch, host)?;
+    pub(crate) fn write_image(
+        &self,
+        memory: &Arc<Memory>,
+        blocking: Blocking,
+        origin: [u64; 3],
+        region: [u64; 3],
+        row_pitch: u64,
+        slice_pitch: u64,
+        host: Option<HostPointer>,
+    ) -> ClResult<Option<Arc<Event>>> {
+        let (host, row_pitch, slice_pitch, unit) =
+            self.check_image_transfer(memory, origin, region, row_pitch, slice_pitch, host)?;
         memory.check_host_access(false, true)?;
         // SAFETY: the program's pointer is valid for the region and pitches of its call.
         let source = unsafe { HostBox::new(host, region, unit, row_pitch, slice_pitch, None) };
         self.store_image(CL_COMMAND_WRITE_IMAGE, blocking, memory, origin, &source)
     }
 
-    fn check_image_transfer(&self, memory: &Arc<Memory>, origin: [u64; 3], region: [u64; 3], row_pitch: u64, slice_pitch: u64, host: Option<HostPointer>) -> ClResult<(HostPointer, u64, u64, u64)> {
+    fn check_image_transfer(
+        &self,
+        memory: &Arc<Memory>,
+        origin: [u64; 3],
+        region: [u64; 3],
+        row_pitch: u64,
+        slice_pitch: u64,
+        host: Option<HostPointer>,
+    ) -> ClResult<(HostPointer, u64, u64, u64)> {
         let image = memory.as_image()?;
         self.uses(memory)?;
         let host = host.ok_or(ClError(CL_INVALID_VALUE))?;
@@ -208,7 +280,14 @@ impl Submission<'_> {
         Ok(self.wants_event.then_some(event))
     }
 
-    pub(super) fn store_linear(&self, kind: cl_command_type, blocking: Blocking, buffer: &Memory, offset: u64, source: &HostBox) -> ClResult<Option<Arc<Event>>> {
+    pub(super) fn store_linear(
+        &self,
+        kind: cl_command_type,
+        blocking: Blocking,
+        buffer: &Memory,
+        offset: u64,
+        source: &HostBox,
+    ) -> ClResult<Option<Arc<Event>>> {
         self.store(kind, blocking, source, |submission, event, part, last, bytes| {
             let command = submission.command(event);
             let message = WriteBuffer { command, buffer: buffer.id(), offset: offset + part.origin[0], last };
@@ -216,10 +295,18 @@ impl Submission<'_> {
         })
     }
 
-    pub(super) fn store_image(&self, kind: cl_command_type, blocking: Blocking, memory: &Memory, origin: [u64; 3], source: &HostBox) -> ClResult<Option<Arc<Event>>> {
+    pub(super) fn store_image(
+        &self,
+        kind: cl_command_type,
+        blocking: Blocking,
+        memory: &Memory,
+        origin: [u64; 3],
+        source: &HostBox,
+    ) -> ClResult<Option<Arc<Event>>> {
         self.store(kind, blocking, source, |submission, event, part, last, bytes| {
             let command = submission.command(event);
-            let message = WriteImage { command, image: memory.id(), origin: add(origin, part.origin), region: part.size, last };
+            let message =
+                WriteImage { command, image: memory.id(), origin: add(origin, part.origin), region: part.size, last };
             submission.send(event, &message, bytes)
         })
     }

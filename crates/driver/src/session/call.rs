@@ -101,7 +101,11 @@ impl Calls {
 
 impl Session {
     /// Sends a request and waits for its answer, whatever its status.
-    pub(crate) fn ask<'a, M: Message<'a>>(&self, payload: &[u8], request: impl FnOnce(CallId) -> M) -> ClResult<Answer> {
+    pub(crate) fn ask<'a, M: Message<'a>>(
+        &self,
+        payload: &[u8],
+        request: impl FnOnce(CallId) -> M,
+    ) -> ClResult<Answer> {
         let slot = Arc::new(Slot::default());
         let id = self.calls.open(Waiter::Thread(Arc::clone(&slot)));
         if let Err(error) = self.post(&request(id), payload) {

@@ -89,7 +89,9 @@ impl std::fmt::Display for HandshakeError {
 impl From<ReceiveError> for HandshakeError {
     fn from(error: ReceiveError) -> Self {
         match error {
-            ReceiveError::Io(io) if matches!(io.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut) => {
+            ReceiveError::Io(io)
+                if matches!(io.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut) =>
+            {
                 HandshakeError::Silent
             }
             other => HandshakeError::Receive(other),
@@ -163,7 +165,9 @@ pub(crate) fn connect(address: &Address, timeout: Duration) -> Result<(Node, Arc
             Handshake::Welcome(welcome) => Node {
                 address: address.clone(),
                 name: welcome.node.to_owned(),
-                round_trip: answered.saturating_sub(Duration::from_nanos(welcome.took_ns)).min(connected.max(answered / 2)),
+                round_trip: answered
+                    .saturating_sub(Duration::from_nanos(welcome.took_ns))
+                    .min(connected.max(answered / 2)),
                 same_node: welcome.boot_id != [0; 16] && welcome.boot_id == boot_id(),
                 platforms: welcome
                     .platforms
@@ -180,7 +184,10 @@ pub(crate) fn connect(address: &Address, timeout: Duration) -> Result<(Node, Arc
                     .collect(),
             },
             Handshake::Refused(refused) => {
-                let reason = format!("{} (it speaks protocol {}, this driver {PROTOCOL_VERSION})", refused.reason, refused.protocol);
+                let reason = format!(
+                    "{} (it speaks protocol {}, this driver {PROTOCOL_VERSION})",
+                    refused.reason, refused.protocol
+                );
                 return Err(HandshakeError::Refused(reason));
             }
             _ => return Err(ReceiveError::Protocol(DecodeError::BadValue).into()),

@@ -60,6 +60,7 @@ impl Session {
             FromWorker::Completed(done) => {
                 let pending = lock(&self.pending).remove(&done.event);
                 if let Some(pending) = pending {
+                    pending.event.note_hidden_failure(done.status);
                     pending.event.finish(done.status, done.profile);
                     drop(pending.uses);
                 }
@@ -84,7 +85,10 @@ impl Session {
                 let text = format!("telecl: {}: {}", failed.message, ClError(failed.status));
                 log::debug(format_args!("{}: request {} failed: {text}", self.address, failed.opcode));
                 if let Some(context) = self.context(failed.context) {
-                    context.remember_failure(failed.queue, failed.status);
+                    // A command with an event says so itself.
+                    if failed.object == 0 {
+                        context.remember_failure(failed.queue, failed.status);
+                    }
                     context.notify(&text, &[]);
                 }
             }

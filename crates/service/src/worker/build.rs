@@ -7,6 +7,7 @@ use std::thread;
 
 use telecl_opencl::{ClError, ClResult, Context, Device, Program};
 use telecl_sys::*;
+use telecl_wire::Ids;
 use telecl_wire::request::{Build, Compile, Link};
 
 use super::includes::Trees;
@@ -33,6 +34,8 @@ struct Job {
     /// (tree, directory) of the include trees in the options.
     trees: Trees,
     link: Arc<link::Link>,
+    /// The program did not ask for argument information, so it is not to see what we asked for.
+    hides_args: bool,
 }
 
 impl Session {
@@ -42,12 +45,12 @@ impl Session {
             let (options, trees) = self.options(request.options, CL_INVALID_BUILD_OPTIONS)?;
             let devices = self.devices_of(request.devices)?;
             let program = slot.program()?.clone();
-            Ok((self.job("Build", request.call, slot, trees), program, devices, options))
+            Ok((self.job("Build", request.call, request.devices, slot, trees), program, devices, options))
         };
         match prepared() {
             Ok((job, program, devices, options)) => {
-                let ask = job.slot.is_from_source();
-                job.start(move || {
+                let ask = job.slot.is_from_source() && may_ask_for_args(&devices, &options);
+                job.asked_for_args(ask).start(move || {
                     let built = asking_for_args(ask, &options, |options| program.build(&devices, options));
                     (status_of(built), Some(program))
                 });
@@ -70,12 +73,12 @@ impl Session {
                 })
                 .collect();
             let program = slot.program()?.clone();
-            Ok((self.job("Compile", request.call, slot, trees), program, devices, options, headers?))
+            Ok((self.job("Compile", request.call, request.devices, slot, trees), program, devices, options, headers?))
         };
         match prepared() {
             Ok((job, program, devices, options, headers)) => {
-                let ask = job.slot.is_from_source();
-                job.start(move || {
+                let ask = job.slot.is_from_source() && may_ask_for_args(&devices, &options);
+                job.asked_for_args(ask).start(move || {
                     let headers: Vec<(&CStr, &Program)> =
                         headers.iter().map(|(name, program)| (name.as_c_str(), program)).collect();
                     let compiled =
@@ -100,7 +103,7 @@ impl Session {
             Ok((context, devices, options, trees, inputs)) => {
                 let slot = ProgramSlot::empty(request.context);
                 self.programs.insert(request.id, Ok(Arc::clone(&slot)));
-                self.job("Link", request.call, slot, trees).start(move || {
+                self.job("Link", request.call, request.devices, slot, trees).start(move || {
                     let inputs: Vec<&Program> = inputs.iter().collect();
                     context.link_program(&devices, &options, &inputs)
                 });
@@ -112,8 +115,9 @@ impl Session {
         }
     }
 
-    fn job(&self, name: &'static str, call: u64, slot: Arc<ProgramSlot>, trees: Trees) -> Job {
-        Job { name, call, slot, ids: self.device_ids(), trees, link: Arc::clone(&self.link) }
+    fn job(&self, name: &'static str, call: u64, devices: Ids<'_>, slot: Arc<ProgramSlot>, trees: Trees) -> Job {
+        let ids = self.device_ids().named(devices);
+        Job { name, call, slot, ids, trees, link: Arc::clone(&self.link), hides_args: false }
     }
 
     /// The options as the vendor gets them, and the include trees they name.
@@ -124,12 +128,21 @@ impl Session {
     }
 }
 
-/// Compiles with the option without which many compilers forget what a kernel's arguments are. It is known since OpenCL
-/// 1.2; a compiler that refuses it is asked again as the program wanted.
+/// The option without which many compilers forget what a kernel's arguments are; known since OpenCL 1.2.
+const ARG_INFO: &[u8] = b"-cl-kernel-arg-info";
+
+/// Whether we may add [`ARG_INFO`] to what the program wants. With it, NVIDIA's compiler (driver 580) makes other code:
+/// invalid PTX for kernels without arguments, and slow kernels elsewhere.
+fn may_ask_for_args(devices: &[Device], options: &CStr) -> bool {
+    let asked = options.to_bytes().windows(ARG_INFO.len()).any(|window| window == ARG_INFO);
+    let nvidia = |device: &Device| device.info_string(CL_DEVICE_VENDOR).is_ok_and(|vendor| vendor.contains("NVIDIA"));
+    !asked && !devices.iter().any(nvidia)
+}
+
+/// Compiles with [`ARG_INFO`]; a compiler that refuses it is asked again as the program wanted.
 fn asking_for_args(ask: bool, options: &CStr, compile: impl Fn(&CStr) -> ClResult<()>) -> ClResult<()> {
-    const ARG_INFO: &[u8] = b"-cl-kernel-arg-info";
     let plain = options.to_bytes();
-    if !ask || plain.windows(ARG_INFO.len()).any(|window| window == ARG_INFO) {
+    if !ask {
         return compile(options);
     }
     let more = [plain, b" ", ARG_INFO].concat();
@@ -144,6 +157,10 @@ fn status_of(result: ClResult<()>) -> i32 {
 }
 
 impl Job {
+    fn asked_for_args(self, hides_args: bool) -> Job {
+        Job { hides_args, ..self }
+    }
+
     /// Runs `work` beside the session and replies with its report. `work` returns a status and the program, if any.
     fn start(self, work: impl FnOnce() -> (i32, Option<Program>) + Send + 'static) {
         let (link, call) = (Arc::clone(&self.link), self.call);
@@ -172,7 +189,7 @@ impl Job {
         }
         let report = match &program {
             Some(program) => {
-                let (report, params) = build_report(program, &self.ids, &self.trees);
+                let (report, params) = build_report(program, &self.ids, &self.trees, self.hides_args);
                 self.slot.set_params(params);
                 report
             }

@@ -55,7 +55,7 @@ impl Session {
         let report = Report::Completed { event: command.event, profiling: entry.profiling };
         let group = self.completion.begin(report, 1, after);
         group.set_ends(event.clone(), event.clone());
-        self.completion.watch(&group, &event);
+        self.completion.watch(&entry.ends, &group, &event);
         self.note_command(command, event, group.token());
     }
 

@@ -19,7 +19,7 @@ use telecl_wire::reply::{Completed, ContextNotice, Data, StatusReached};
 
 use super::link::Link;
 use super::output::Output;
-use super::pending::Pending;
+use super::pending::{Ends, Pending};
 use super::staging::Chunk;
 use super::start::guarded;
 
@@ -164,16 +164,16 @@ impl Completion {
     }
 
     /// Counts the end of `event` as the end of one part.
-    pub(crate) fn watch(&self, group: &Arc<Group>, event: &Event) {
+    pub(crate) fn watch(&self, ends: &Ends, group: &Arc<Group>, event: &Event) {
         let (completion, group) = (self.clone(), Arc::clone(group));
-        self.pending.on_end(event, move |status, event| {
+        ends.on_end(event, move |status, event| {
             completion.note(Note::PartEnded { group, event: event.clone(), status, data: None });
         });
     }
 
-    /// The vendor's commands whose end is awaited.
-    pub(crate) fn pending(&self) -> &Pending {
-        &self.pending
+    /// What notices the end of a new queue's commands.
+    pub(crate) fn ends(&self, out_of_order: bool) -> Ends {
+        Ends::of_queue(&self.pending, out_of_order)
     }
 
     pub(crate) fn note(&self, note: Note) {

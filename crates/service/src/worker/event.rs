@@ -67,6 +67,10 @@ impl Session {
         let mut tokens = Vec::new();
         for id in waits.iter() {
             match self.events.entry(id) {
+                // PoCL 3.1 never ends a command whose wait list has failed already.
+                Some(Ok(entry)) if entry.event.status().is_ok_and(|status| status < CL_COMPLETE) => {
+                    return Err(ClError(CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST));
+                }
                 Some(Ok(entry)) => {
                     order.push(&entry.event);
                     tokens.extend(entry.token);

@@ -8,6 +8,7 @@ use telecl_wire::request::{CreateQueue, Finish, Flush, Message, SetDefaultDevice
 
 use super::completion::{Report, Token};
 use super::link::About;
+use super::pending::Ends;
 use super::session::Session;
 
 /// A queue of the driver is a queue of the vendor, which orders the commands.
@@ -16,6 +17,7 @@ pub(crate) struct QueueEntry {
     pub(super) queue: Arc<Queue>,
     pub(super) context: u64,
     pub(super) out_of_order: bool,
+    pub(super) ends: Ends,
     pub(super) profiling: bool,
     /// Has commands that were not flushed.
     pub(super) unflushed: bool,
@@ -60,10 +62,12 @@ impl Session {
         } else {
             context.create_queue_with_properties(device, &properties)?
         };
+        let out_of_order = bits & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE != 0;
         Ok(QueueEntry {
             queue: Arc::new(queue),
             context: request.context,
-            out_of_order: bits & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE != 0,
+            out_of_order,
+            ends: self.completion.ends(out_of_order),
             profiling: bits & CL_QUEUE_PROFILING_ENABLE != 0,
             unflushed: false,
             reported: Vec::new(),
@@ -110,7 +114,7 @@ impl Session {
         match marker {
             Some(marker) => {
                 group.set_ends(marker.clone(), marker.clone());
-                self.completion.watch(&group, &marker);
+                self.completion.watch(&entry.ends, &group, &marker);
             }
             None => self.completion.settled(&group, 1, CL_COMPLETE),
         }

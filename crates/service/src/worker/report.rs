@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use telecl_opencl::{ClResult, Device, Kernel, Program, info};
 use telecl_sys::*;
+use telecl_wire::Ids;
 use telecl_wire::reply::{ArgKind, ArgReport, BuildReport, DeviceBuild, KernelOnDevice, KernelReport, TreeDirectory};
 
 use super::vendor;
@@ -15,10 +16,11 @@ use super::vendor;
 pub(crate) struct DeviceIds(pub(crate) Vec<(u64, Device)>);
 
 impl DeviceIds {
-    /// The devices behind a list of handles, as OpenCL answers it.
-    fn behind(&self, handles: &[u8]) -> Vec<&(u64, Device)> {
-        let handles = handles.chunks_exact(size_of::<cl_device_id>()).filter_map(info::number);
-        handles.filter_map(|handle| self.0.iter().find(|(_, device)| device.raw() as u64 == handle)).collect()
+    /// Those of a request; all of them if it names none. (Which devices a program has is not asked of the vendor:
+    /// PoCL 3.1 answers with the parents of sub-devices.)
+    pub(crate) fn named(self, ids: Ids<'_>) -> DeviceIds {
+        let named = |(id, _): &(u64, Device)| ids.is_empty() || ids.iter().any(|wanted| wanted == *id);
+        DeviceIds(self.0.into_iter().filter(named).collect())
     }
 }
 
@@ -54,9 +56,13 @@ pub(crate) struct Param {
 pub(crate) type Params = HashMap<Vec<u8>, Arc<[Param]>>;
 
 /// The encoded [`BuildReport`] of a program, and what its kernels' arguments are.
-pub(crate) fn build_report(program: &Program, ids: &DeviceIds, trees: &[(u64, String)]) -> (Vec<u8>, Params) {
-    let devices = program.info(CL_PROGRAM_DEVICES).unwrap_or_default();
-    let devices = ids.behind(&devices);
+pub(crate) fn build_report(
+    program: &Program,
+    ids: &DeviceIds,
+    trees: &[(u64, String)],
+    hides_args: bool,
+) -> (Vec<u8>, Params) {
+    let devices: Vec<&(u64, Device)> = ids.0.iter().collect();
     let logs: Vec<Vec<u8>> =
         devices.iter().map(|(_, device)| text(program.build_info(device, CL_PROGRAM_BUILD_LOG))).collect();
     let number = |device: &Device, param| program.build_info(device, param).ok().and_then(|value| info::number(&value));
@@ -83,7 +89,7 @@ pub(crate) fn build_report(program: &Program, ids: &DeviceIds, trees: &[(u64, St
     let params = facts.iter().map(|kernel| (kernel.name.clone(), kernel.args.iter().map(param).collect())).collect();
     let report = BuildReport {
         devices: builds,
-        kernels: facts.iter().map(KernelFacts::report).collect(),
+        kernels: facts.iter().map(|kernel| kernel.report(hides_args)).collect(),
         trees: trees.iter().map(|(tree, directory)| TreeDirectory { tree: *tree, directory }).collect(),
     };
     (telecl_wire::encode(&report), params)
@@ -160,13 +166,14 @@ fn arg_facts(kernel: &Kernel, index: u32) -> ArgFacts {
 }
 
 impl KernelFacts {
-    fn report(&self) -> KernelReport<'_> {
-        KernelReport {
-            name: &self.name,
-            attributes: &self.attributes,
-            args: self.args.iter().map(ArgFacts::report).collect(),
-            devices: self.devices.clone(),
+    fn report(&self, hides_args: bool) -> KernelReport<'_> {
+        let mut args: Vec<_> = self.args.iter().map(ArgFacts::report).collect();
+        if hides_args {
+            for arg in &mut args {
+                (arg.info_status, arg.type_name, arg.name) = (CL_KERNEL_ARG_INFO_NOT_AVAILABLE, &[], &[]);
+            }
         }
+        KernelReport { name: &self.name, attributes: &self.attributes, args, devices: self.devices.clone() }
     }
 }
 

@@ -14,6 +14,7 @@ use telecl_wire::request::*;
 use super::command::{Rect, image_region};
 use super::completion::{Group, Note, Report};
 use super::memory::{to_usize, to_usizes, within};
+use super::pending::Ends;
 use super::session::Session;
 use super::staging::Chunk;
 use super::vendor::{self, InFlight};
@@ -131,7 +132,7 @@ impl Session {
                     }
                     events.push(event);
                     let (completion, group) = (self.completion.clone(), Arc::clone(&group));
-                    in_flight.then(self.completion.pending(), move |status, event, chunk| {
+                    in_flight.then(&entry.ends, move |status, event, chunk| {
                         let (event, data) = (event.clone(), Some((part, chunk)));
                         completion.note(Note::PartEnded { group, event, status, data });
                     });
@@ -170,7 +171,7 @@ impl Session {
                 match entry.queue.marker(&Order::after(events).with_event()) {
                     Ok(Some(marker)) => {
                         group.expect_one_more();
-                        self.completion.watch(group, &marker);
+                        self.completion.watch(&entry.ends, group, &marker);
                         whole = marker;
                     }
                     Ok(None) => {}
@@ -253,7 +254,7 @@ impl Session {
         }
         if command.event == 0 {
             match enqueued {
-                Ok(in_flight) => in_flight.then(self.completion.pending(), |_, _, chunk| drop(chunk)),
+                Ok((in_flight, ends)) => in_flight.then(&ends, |_, _, chunk| drop(chunk)),
                 Err(error) => self.command_failed(about, command, error),
             }
             return;
@@ -261,7 +262,7 @@ impl Session {
         let mut open = open.unwrap_or_else(|| self.open_write(command));
         let single = last && open.events.is_empty() && open.failed.is_none();
         match (enqueued, &open.group) {
-            (Ok(in_flight), Some(group)) => {
+            (Ok((in_flight, ends)), Some(group)) => {
                 let event = in_flight.event().clone();
                 if single {
                     group.set_ends(event.clone(), event.clone());
@@ -270,13 +271,13 @@ impl Session {
                 }
                 open.events.push(event);
                 let (completion, group) = (self.completion.clone(), Arc::clone(group));
-                in_flight.then(self.completion.pending(), move |status, event, chunk| {
+                in_flight.then(&ends, move |status, event, chunk| {
                     // First the memory, then the news: the driver may answer it with the next write.
                     drop(chunk);
                     completion.note(Note::PartEnded { group, event: event.clone(), status, data: None });
                 });
             }
-            (Ok(in_flight), None) => in_flight.then(self.completion.pending(), |_, _, chunk| drop(chunk)),
+            (Ok((in_flight, ends)), None) => in_flight.then(&ends, |_, _, chunk| drop(chunk)),
             (Err(error), _) => open.failed = open.failed.or(Some(error)),
         }
         if !last {
@@ -300,10 +301,10 @@ impl Session {
         &self,
         command: &Command<'_>,
         enqueue: impl FnOnce(&Session, &Queue, &Order<'_>) -> ClResult<InFlight>,
-    ) -> ClResult<InFlight> {
+    ) -> ClResult<(InFlight, Ends)> {
         let entry = self.queues.get(command.queue)?;
         let (order, _) = self.order_after(command.waits)?;
-        enqueue(self, &entry.queue, &order)
+        Ok((enqueue(self, &entry.queue, &order)?, entry.ends.clone()))
     }
 
     /// The first part of a write opens it.

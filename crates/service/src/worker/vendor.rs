@@ -7,7 +7,7 @@ use std::mem;
 use telecl_opencl::{ClError, ClResult, Event, ImageRegion, Kernel, Mem, NdRange, Order, Queue, RectSide};
 use telecl_sys::{CL_INVALID_VALUE, CL_OUT_OF_RESOURCES};
 
-use super::pending::Pending;
+use super::pending::Ends;
 use super::staging::Chunk;
 
 /// A transfer that was enqueued, and the host memory it uses.
@@ -40,9 +40,9 @@ impl InFlight {
     }
 
     /// Runs `ended` with the status, the event and the memory, on some thread, when the transfer has ended.
-    pub(crate) fn then(mut self, pending: &Pending, ended: impl FnOnce(i32, &Event, Chunk) + Send + 'static) {
+    pub(crate) fn then(mut self, ends: &Ends, ended: impl FnOnce(i32, &Event, Chunk) + Send + 'static) {
         if let Some(chunk) = self.chunk.take() {
-            pending.on_end(&self.event, move |status, event| ended(status, event, chunk));
+            ends.on_end(&self.event, move |status, event| ended(status, event, chunk));
         }
     }
 }
