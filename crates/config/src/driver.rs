@@ -16,6 +16,8 @@ pub struct DriverConfig {
     pub connect_timeout: Duration,
     /// Whether creates wait for the vendor's own answer, instead of reporting its errors later.
     pub strict: bool,
+    /// Whether platforms keep the vendor's names, without the address of their service: some programs compare them.
+    pub plain_names: bool,
     /// Whether the driver writes what it does to stderr.
     pub debug: bool,
     pub source: Source,
@@ -28,6 +30,7 @@ impl Default for DriverConfig {
             services: Vec::new(),
             connect_timeout: Duration::from_secs(2),
             strict: false,
+            plain_names: false,
             debug: false,
             source: Source::default(),
         }
@@ -51,6 +54,7 @@ impl DriverConfig {
             services: settings.services.map_or(inert.services, |services| services.0),
             connect_timeout: settings.connect_timeout.unwrap_or(inert.connect_timeout),
             strict: settings.strict.unwrap_or(inert.strict),
+            plain_names: settings.plain_names.unwrap_or(inert.plain_names),
             debug: settings.debug.unwrap_or(inert.debug),
             source: settings.source,
         })

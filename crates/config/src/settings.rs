@@ -78,6 +78,7 @@ settings! {
     services: Services, "", "TELECL_SERVICES";
     connect_timeout: Duration, "", "TELECL_CONNECT_TIMEOUT";
     strict: bool, "", "TELECL_STRICT";
+    plain_names: bool, "", "TELECL_PLAIN_NAMES";
     debug: bool, "", "TELECL_DEBUG";
     listen: Listen, "serve", "TELECL_LISTEN";
     platforms: Names, "serve", "TELECL_PLATFORMS";

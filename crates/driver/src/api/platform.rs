@@ -144,8 +144,10 @@ fn offered_by(node: &ServiceNode) -> Vec<(u32, u64, String)> {
 impl Platform {
     fn new(number: usize, node: &Arc<ServiceNode>, offered: NodePlatform) -> Platform {
         let mut info = offered.info;
-        let name = format!("{} @ {}", info.text(CL_PLATFORM_NAME), node.facts.address);
-        info.0.insert(CL_PLATFORM_NAME, Ok(c_string(name.as_bytes()).into_owned()));
+        if !node.config.plain_names {
+            let name = format!("{} @ {}", info.text(CL_PLATFORM_NAME), node.facts.address);
+            info.0.insert(CL_PLATFORM_NAME, Ok(c_string(name.as_bytes()).into_owned()));
+        }
         // The loader demands cl_khr_icd; programs find our queries by cl_telecl_node.
         let added = ["cl_khr_icd", super::TELECL_NODE_EXTENSION];
         let extensions = offered_text(&info.text(CL_PLATFORM_EXTENSIONS), &added);

@@ -13,7 +13,7 @@ use telecl_wire::request::{Build, Compile, Link};
 use super::includes::Trees;
 use super::link;
 use super::program::ProgramSlot;
-use super::report::{DeviceIds, build_report};
+use super::report::{DeviceIds, build_report, is_nvidia};
 use super::session::Session;
 use super::start::guarded;
 
@@ -135,8 +135,7 @@ const ARG_INFO: &[u8] = b"-cl-kernel-arg-info";
 /// invalid PTX for kernels without arguments, and slow kernels elsewhere.
 fn may_ask_for_args(devices: &[Device], options: &CStr) -> bool {
     let asked = options.to_bytes().windows(ARG_INFO.len()).any(|window| window == ARG_INFO);
-    let nvidia = |device: &Device| device.info_string(CL_DEVICE_VENDOR).is_ok_and(|vendor| vendor.contains("NVIDIA"));
-    !asked && !devices.iter().any(nvidia)
+    !asked && !devices.iter().any(is_nvidia)
 }
 
 /// Compiles with [`ARG_INFO`]; a compiler that refuses it is asked again as the program wanted.

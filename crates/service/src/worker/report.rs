@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::ffi::CString;
 use std::sync::Arc;
 
-use telecl_opencl::{ClResult, Device, Kernel, Program, info};
+use telecl_opencl::{ClError, ClResult, Device, Kernel, Program, info};
 use telecl_sys::*;
 use telecl_wire::Ids;
 use telecl_wire::reply::{ArgKind, ArgReport, BuildReport, DeviceBuild, KernelOnDevice, KernelReport, TreeDirectory};
@@ -36,6 +36,8 @@ struct KernelFacts {
 #[derive(Debug, Default)]
 struct ArgFacts {
     size: u32,
+    /// What trying it out has shown, where the vendor does not say.
+    tried: Option<ArgKind>,
     info_status: i32,
     address_qualifier: u32,
     access_qualifier: u32,
@@ -116,10 +118,11 @@ fn kernels(program: &Program) -> Vec<(Vec<u8>, Kernel)> {
 fn kernel_facts(name: &[u8], kernel: &Kernel, devices: &[&(u64, Device)]) -> KernelFacts {
     let count = kernel.info(CL_KERNEL_NUM_ARGS).ok().and_then(|value| info::number(&value)).unwrap_or(0);
     let count = u32::try_from(count).unwrap_or(0);
+    let tells_handles_apart = devices.iter().any(|(_, device)| is_nvidia(device));
     KernelFacts {
         name: name.to_vec(),
         attributes: text(kernel.info(CL_KERNEL_ATTRIBUTES)),
-        args: (0..count).map(|index| arg_facts(kernel, index)).collect(),
+        args: (0..count).map(|index| arg_facts(kernel, index, tells_handles_apart)).collect(),
         devices: devices.iter().map(|(id, device)| on_device(kernel, *id, device)).collect(),
     }
 }
@@ -142,11 +145,12 @@ fn on_device(kernel: &Kernel, id: u64, device: &Device) -> KernelOnDevice {
     }
 }
 
-fn arg_facts(kernel: &Kernel, index: u32) -> ArgFacts {
+fn arg_facts(kernel: &Kernel, index: u32, tells_handles_apart: bool) -> ArgFacts {
     let ask = || -> ClResult<ArgFacts> {
         let number = |param| kernel.arg_info(index, param).map(|value| info::number(&value).unwrap_or(0));
         Ok(ArgFacts {
             size: 0,
+            tried: None,
             info_status: CL_SUCCESS,
             address_qualifier: number(CL_KERNEL_ARG_ADDRESS_QUALIFIER)? as u32,
             access_qualifier: number(CL_KERNEL_ARG_ACCESS_QUALIFIER)? as u32,
@@ -157,7 +161,10 @@ fn arg_facts(kernel: &Kernel, index: u32) -> ArgFacts {
     };
     let mut facts = match ask() {
         Ok(facts) => facts,
-        Err(error) => return ArgFacts { info_status: error.code(), ..ArgFacts::default() },
+        Err(error) => {
+            let (tried, size) = tried_kind(kernel, index, tells_handles_apart);
+            return ArgFacts { info_status: error.code(), tried, size, ..ArgFacts::default() };
+        }
     };
     if facts.kind() == ArgKind::Value {
         facts.size = builtin_size(&facts.type_name).unwrap_or_else(|| tried_size(kernel, index));
@@ -180,7 +187,7 @@ impl KernelFacts {
 impl ArgFacts {
     fn kind(&self) -> ArgKind {
         if self.info_status != CL_SUCCESS {
-            return ArgKind::Unknown;
+            return self.tried.unwrap_or(ArgKind::Unknown);
         }
         arg_kind(self.address_qualifier, self.type_qualifier, &self.type_name)
     }
@@ -247,6 +254,33 @@ fn builtin_size(type_name: &[u8]) -> Option<u32> {
         _ => return None,
     };
     Some(size * width)
+}
+
+/// Finds out by trial what an argument is, and the size of a plain value. Seen on NVIDIA (driver 580), which forgets
+/// what arguments are unless the program asked to know, but tells wrong ones apart: a local argument takes no value, a
+/// buffer takes a null pointer, and a null handle is an error for images and samplers only.
+fn tried_kind(kernel: &Kernel, index: u32, tells_handles_apart: bool) -> (Option<ArgKind>, u32) {
+    const HANDLE: usize = size_of::<usize>();
+    let refusal = |tried: ClResult<()>| tried.err().map(ClError::code);
+    if refusal(vendor::set_arg_bytes(kernel, index, &[0])) == Some(CL_INVALID_ARG_VALUE) {
+        return (Some(ArgKind::Local), 0);
+    }
+    if kernel.set_arg_local(index, HANDLE).is_ok() {
+        return (Some(ArgKind::Buffer), 0);
+    }
+    match refusal(vendor::set_arg_bytes(kernel, index, &[0; HANDLE])) {
+        Some(CL_INVALID_MEM_OBJECT) => (Some(ArgKind::Image), 0),
+        Some(CL_INVALID_SAMPLER) => (Some(ArgKind::Sampler), 0),
+        Some(CL_INVALID_ARG_SIZE) => (Some(ArgKind::Value), tried_size(kernel, index)),
+        // Of the size of a handle: a number only where handles are told apart, and PoCL 3.1 does not.
+        None if tells_handles_apart => (Some(ArgKind::Value), tried_size(kernel, index)),
+        _ => (None, 0),
+    }
+}
+
+/// Whether the device is one of NVIDIA, for what only their driver does.
+pub(crate) fn is_nvidia(device: &Device) -> bool {
+    device.info_string(CL_DEVICE_VENDOR).is_ok_and(|vendor| vendor.contains("NVIDIA"))
 }
 
 /// Finds the size of a value by trial: the only one that the vendor takes. 0 if it takes any, or none.
