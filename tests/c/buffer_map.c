@@ -54,6 +54,26 @@ CASE(what_is_written_through_a_write_map_arrives_and_the_rest_stays) {
     }
 }
 
+CASE(a_write_map_leaves_the_rest_of_a_buffer_that_the_host_only_writes) {
+    open_device();
+    cl_int values[COUNT], result[COUNT];
+    number(values, 0);
+    cl_mem buffer = buffer_of(CL_MEM_READ_WRITE | CL_MEM_HOST_WRITE_ONLY, sizeof values, values);
+    cl_mem readable = buffer_of(CL_MEM_READ_WRITE, sizeof values, NULL);
+    EXPECT(CL_INVALID_OPERATION, clEnqueueReadBuffer(queue, buffer, CL_TRUE, 0, sizeof result, result, 0, NULL, NULL));
+    EXPECT_CREATE(CL_INVALID_OPERATION, clEnqueueMapBuffer(queue, buffer, CL_TRUE, CL_MAP_READ, 0, 4, 0, NULL, NULL, &err));
+    cl_int *mapped = map(buffer, CL_MAP_WRITE, 16, 16);
+    for (int i = 0; i < 16; i += 2) mapped[i] = -100 - i;
+    unmap(buffer, mapped);
+    OK(clEnqueueCopyBuffer(queue, buffer, readable, 0, 0, sizeof values, 0, NULL, NULL));
+    read_all(readable, result, sizeof result);
+    show_ints("after", result, COUNT);
+    for (int i = 0; i < COUNT; i++) {
+        int written = i >= 16 && i < 32 && i % 2 == 0;
+        CHECK(result[i] == (written ? -100 - (i - 16) : i), "element %d is %d", i, result[i]);
+    }
+}
+
 CASE(a_read_write_map_shows_the_content_and_takes_changes) {
     open_device();
     cl_mem buffer = numbered_buffer();

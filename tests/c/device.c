@@ -133,6 +133,32 @@ CASE(a_device_is_partitioned_equally) {
     for (cl_uint i = 0; i < count; i++) EXPECT(CL_SUCCESS, clReleaseDevice(parts[i]));
 }
 
+CASE(what_is_built_for_a_device_runs_on_its_sub_devices) {
+    open_device();
+    if (INFO(cl_uint, clGetDeviceInfo, device, CL_DEVICE_PARTITION_MAX_SUB_DEVICES) < 2) SKIP("the device cannot be divided");
+    cl_device_partition_property counts[] = {CL_DEVICE_PARTITION_BY_COUNTS, 1, CL_DEVICE_PARTITION_BY_COUNTS_LIST_END, 0};
+    cl_device_id both[2] = {NULL, device};
+    OK(clCreateSubDevices(device, counts, 1, both, NULL));
+    close_device();
+    context = MADE(clCreateContext(NULL, 2, both, NULL, NULL, &err));
+    queue = MADE(clCreateCommandQueue(context, both[0], 0, &err));
+    cl_kernel kernel = kernel_of("kernel void put(global int *a) { a[0] = 19; }", "put"); /* built for `device` only */
+    cl_program program = INFO(cl_program, clGetKernelInfo, kernel, CL_KERNEL_PROGRAM);
+    cl_build_status status = 1;
+    EXPECT(CL_SUCCESS, clGetProgramBuildInfo(program, both[0], CL_PROGRAM_BUILD_STATUS, sizeof status, &status, NULL));
+    CHECK(status == CL_BUILD_SUCCESS, "the status is %d", status);
+    size_t one = 1, most = 0;
+    EXPECT(CL_SUCCESS, clGetKernelWorkGroupInfo(kernel, both[0], CL_KERNEL_WORK_GROUP_SIZE, sizeof most, &most, NULL));
+    CHECK(most > 0, "no work-group fits");
+    cl_int result = 0;
+    cl_mem buffer = buffer_of(0, sizeof result, NULL);
+    set_arg(kernel, 0, sizeof buffer, &buffer);
+    EXPECT(CL_SUCCESS, clEnqueueNDRangeKernel(queue, kernel, 1, NULL, &one, NULL, 0, NULL, NULL));
+    read_all(buffer, &result, sizeof result);
+    say("the sub-device wrote %d", result);
+    CHECK(result == 19, "the kernel did not run");
+}
+
 CASE(a_kernel_runs_on_a_sub_device) {
     open_device();
     if (INFO(cl_uint, clGetDeviceInfo, device, CL_DEVICE_PARTITION_MAX_SUB_DEVICES) < 2) SKIP("the device cannot be divided");

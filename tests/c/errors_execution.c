@@ -61,6 +61,25 @@ CASE(errors_of_create_queue) {
     EXPECT_CREATE(CL_INVALID_VALUE, clCreateCommandQueue(context, device, 1u << 30, &err));
 }
 
+/* With a queue instead of NULL PoCL 3.1 ends the process; see crash.c. */
+CASE(a_device_without_device_queues_has_no_default_queue) {
+    open_device();
+    if (INFO(cl_device_device_enqueue_capabilities, clGetDeviceInfo, device, CL_DEVICE_DEVICE_ENQUEUE_CAPABILITIES)) SKIP("the device has queues of its own");
+    EXPECT(CL_INVALID_OPERATION, clSetDefaultDeviceCommandQueue(context, device, NULL));
+}
+
+static void CL_CALLBACK on_release(cl_program program, void *data) { (void)program, (void)data; }
+
+CASE(release_callbacks_need_a_device_with_clean_up_kernels) {
+    open_device();
+    char version[128];
+    OK(clGetDeviceInfo(device, CL_DEVICE_VERSION, sizeof version, version, NULL));
+    if (!strncmp(version, "OpenCL 2.2", 10)) SKIP("the device has clean-up kernels");
+    cl_program program = program_of("kernel void nothing(void) {}", "");
+    EXPECT(CL_INVALID_OPERATION, clSetProgramReleaseCallback(program, on_release, NULL));
+    CHECK(!INFO(cl_bool, clGetProgramInfo, program, CL_PROGRAM_SCOPE_GLOBAL_DTORS_PRESENT), "there are destructors");
+}
+
 CASE(errors_of_kernel_information) {
     open_device();
     cl_kernel kernel = kernel_of("kernel void nothing(int a) {}", "nothing");

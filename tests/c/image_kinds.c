@@ -190,6 +190,25 @@ CASE(a_mapped_part_of_an_image_changes_only_that_part) {
     say("digest %016llx", (unsigned long long)digest(result, 13 * 7 * 4));
 }
 
+CASE(a_write_map_leaves_the_rest_of_an_image_that_the_host_only_writes) {
+    open_device();
+    cl_uint content[13 * 7], result[13 * 7];
+    number(content, 13 * 7);
+    cl_image_desc desc = describe(&kinds[2]);
+    cl_mem image = MADE(clCreateImage(context, CL_MEM_COPY_HOST_PTR | CL_MEM_HOST_WRITE_ONLY, &rgba8, &desc, content, &err));
+    cl_mem readable = image_of(&kinds[2], NULL);
+    size_t at[3] = {4, 2, 0}, region[3] = {3, 2, 1}, all[3] = {13, 7, 1}, row = 0;
+    EXPECT(CL_INVALID_OPERATION, clEnqueueReadImage(queue, image, CL_TRUE, origin, all, 0, 0, result, 0, NULL, NULL));
+    char *mapped = MADE(clEnqueueMapImage(queue, image, CL_TRUE, CL_MAP_WRITE, at, region, &row, NULL, 0, NULL, NULL, &err));
+    *(cl_uint *)mapped = 77;
+    OK(clEnqueueUnmapMemObject(queue, image, mapped, 0, NULL, NULL));
+    OK(clEnqueueCopyImage(queue, image, readable, origin, origin, all, 0, NULL, NULL));
+    OK(clEnqueueReadImage(queue, readable, CL_TRUE, origin, all, 0, 0, result, 0, NULL, NULL));
+    content[2 * 13 + 4] = 77;
+    CHECK(memcmp(content, result, sizeof result) == 0, "the map changed more than was written");
+    say("digest %016llx", (unsigned long long)digest(result, sizeof result));
+}
+
 CASE(an_image_is_copied_to_a_buffer_and_back) {
     open_device();
     for (int k = 0; k < KINDS; k++) {
@@ -246,6 +265,14 @@ CASE(a_2d_image_over_a_buffer_shares_its_memory) {
     size_t region[3] = {16, 4, 1};
     OK(clEnqueueReadImage(queue, image, CL_TRUE, origin, region, 0, 0, result, 0, NULL, NULL));
     for (size_t y = 0; y < 4; y++) CHECK(memcmp(result + y * 16, content + y * row, 64) == 0, "row %zu", y);
+}
+
+CASE(a_device_without_2d_images_over_buffers_refuses_them) {
+    open_device();
+    if (INFO(cl_uint, clGetDeviceInfo, device, CL_DEVICE_IMAGE_PITCH_ALIGNMENT)) SKIP("the device has images over buffers");
+    cl_mem buffer = buffer_of(CL_MEM_READ_WRITE, 256, NULL);
+    cl_image_desc desc = {.image_type = CL_MEM_OBJECT_IMAGE2D, .image_width = 8, .image_height = 8, .buffer = buffer};
+    EXPECT_CREATE(CL_INVALID_OPERATION, clCreateImage(context, CL_MEM_READ_WRITE, &rgba8, &desc, NULL, &err));
 }
 
 CASE(a_use_host_ptr_image_maps_to_the_host_pointer_itself) {

@@ -163,11 +163,12 @@ fn included_beside_the_program(texts: &[&[u8]]) -> Files {
             let plain =
                 !name.starts_with('/') && !name.split('/').any(|part| part == ".." || part == "." || part.is_empty());
             let looks_right = has_source_ending(&name) && plain && !files.contains_key(&name);
-            if looks_right && Path::new(&name).is_file() {
-                if let Ok(content) = fs::read(&name) {
-                    unread.push_back(content.clone());
-                    files.insert(name, content);
-                }
+            if looks_right
+                && Path::new(&name).is_file()
+                && let Ok(content) = fs::read(&name)
+            {
+                unread.push_back(content.clone());
+                files.insert(name, content);
             }
         }
     }

@@ -102,7 +102,7 @@ pub(super) unsafe extern "C" fn clCreateSubDevices(
     status(|| {
         let device = find_device(device as usize)?;
         // SAFETY: the caller's list ends with a zero.
-        let properties = unsafe { pointer::zero_terminated(properties, CL_DEVICE_PARTITION_BY_COUNTS) };
+        let properties = unsafe { pointer::partition_list(properties) };
         let made = device.partition(&properties, (!out.is_null()).then_some(entries as usize))?;
         // SAFETY: the caller's out-parameters.
         unsafe { pointer::store(count, made.count as cl_uint) };

@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, c_char, c_void};
 
-use telecl_sys::{CL_INVALID_VALUE, ClError, ClResult};
+use telecl_sys::{CL_DEVICE_PARTITION_BY_COUNTS, CL_INVALID_VALUE, ClError, ClResult, cl_device_partition_property};
 
 use crate::host::HostPointer;
 
@@ -68,50 +68,28 @@ pub(super) unsafe fn zero_terminated_pairs<T: Copy + PartialEq + From<u8>>(start
     }
 }
 
-/// A list of single values up to its zero, which is left out.
+/// How a device is to be partitioned, without the final zero. The counts of CL_DEVICE_PARTITION_BY_COUNTS
+/// have an end of their own, which is zero too and is kept.
 ///
 /// # Safety
 /// `start` is null or points to a list that ends with a zero.
-pub(super) unsafe fn zero_terminated(start: *const isize, inner_end: isize) -> Vec<isize> {
+pub(super) unsafe fn partition_list(start: *const cl_device_partition_property) -> Vec<cl_device_partition_property> {
     let mut values = Vec::new();
-    if start.is_null() {
-        return values;
-    }
     let mut at = start;
-    loop {
+    while !at.is_null() {
         // SAFETY: the list has not ended before `at`, by this function's contract.
         let value = unsafe { at.read() };
-        if value == 0 {
-            return values;
+        let counts = values.first() == Some(&CL_DEVICE_PARTITION_BY_COUNTS);
+        if value != 0 || counts {
+            values.push(value);
         }
-        values.push(value);
-        // A list of counts has its own end, which is zero too; what counts as a list is known to the
-        // caller by its first value.
-        let counts = values.first() == Some(&inner_end);
+        if value == 0 {
+            break;
+        }
         // SAFETY: the list goes on behind a value that is not its end.
         at = unsafe { at.add(1) };
-        if counts {
-            return values.into_iter().chain(unsafe { counts_until_end(at) }).collect();
-        }
     }
-}
-
-/// The counts of CL_DEVICE_PARTITION_BY_COUNTS with their end, which is zero.
-///
-/// # Safety
-/// `at` points to a list that ends with CL_DEVICE_PARTITION_BY_COUNTS_LIST_END.
-unsafe fn counts_until_end(mut at: *const isize) -> Vec<isize> {
-    let mut counts = Vec::new();
-    loop {
-        // SAFETY: the list has not ended before `at`, by this function's contract.
-        let value = unsafe { at.read() };
-        counts.push(value);
-        if value == 0 {
-            return counts;
-        }
-        // SAFETY: as above.
-        at = unsafe { at.add(1) };
-    }
+    values
 }
 
 /// A C string without its NUL; empty for a null pointer.

@@ -259,8 +259,7 @@ pub(super) unsafe extern "C" fn clSetProgramReleaseCallback(
         let object: Arc<Program> = lookup(program as usize)?;
         // CL_INVALID_VALUE if pfn_notify is NULL.
         let call = on_built(program, function, data).ok_or(ClError(CL_INVALID_VALUE))?;
-        object.on_destruction(call);
-        Ok(())
+        object.on_destruction(call)
     })
 }
 

@@ -101,6 +101,10 @@ pub(super) unsafe extern "C" fn clSetDefaultDeviceCommandQueue(
     status(|| {
         let context: Arc<Context> = lookup(context as usize)?;
         let device = find_device(device as usize)?;
+        // CL_INVALID_OPERATION if device does not support On-Device Queues, whatever the queue is.
+        if device.number(CL_DEVICE_MAX_ON_DEVICE_QUEUES) == 0 {
+            return Err(ClError(CL_INVALID_OPERATION));
+        }
         let queue: Arc<Queue> = lookup(queue as usize)?;
         queue.make_device_default(&context, &device)
     })

@@ -57,7 +57,6 @@ pub(super) unsafe extern "C" fn clEnqueueWriteBuffer(
 
 /// # Safety
 /// The origins and the region are null or have three values.
-#[expect(clippy::too_many_arguments, reason = "the arguments of the OpenCL functions")]
 unsafe fn rect(
     buffer_origin: *const usize,
     host_origin: *const usize,

@@ -88,7 +88,7 @@ impl Memory {
         }
         // CL_MISALIGNED_SUB_BUFFER_OFFSET if there are no devices in context associated with buffer
         // for which the origin value is aligned to the CL_DEVICE_MEM_BASE_ADDR_ALIGN value.
-        if !self.context.devices.iter().any(|device| origin % device.limits.base_alignment == 0) {
+        if !self.context.devices.iter().any(|device| origin.is_multiple_of(device.limits.base_alignment)) {
             return Err(ClError(CL_MISALIGNED_SUB_BUFFER_OFFSET));
         }
         let kind = MemoryKind::SubBuffer { parent: Arc::clone(self), origin };

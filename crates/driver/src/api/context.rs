@@ -21,6 +21,9 @@ pub(crate) type Notify = Arc<dyn Fn(&str, &[u8]) + Send + Sync>;
 /// Something of the program's that runs when an object is gone.
 pub(crate) type Destructor = Box<dyn FnOnce() + Send>;
 
+/// Image formats by flags and kind of image, as far as they were asked for.
+type FormatLists = HashMap<(cl_mem_flags, cl_mem_object_type), Arc<Vec<cl_image_format>>>;
+
 /// Devices, and everything that is shared between them. All of a context is on one service.
 pub(crate) struct Context {
     base: Base<Context>,
@@ -32,7 +35,7 @@ pub(crate) struct Context {
     destructors: Mutex<Vec<Destructor>>,
     /// First failure of a one-way command, by queue (0: none in particular), not yet reported.
     failures: Mutex<HashMap<u64, cl_int>>,
-    formats: Mutex<HashMap<(cl_mem_flags, cl_mem_object_type), Arc<Vec<cl_image_format>>>>,
+    formats: Mutex<FormatLists>,
 }
 
 impl fmt::Debug for Context {

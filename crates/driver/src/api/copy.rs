@@ -226,7 +226,7 @@ impl Submission<'_> {
             return Err(invalid);
         }
         // CL_INVALID_VALUE if offset and size are not a multiple of pattern_size.
-        if offset % pattern_size != 0 || size % pattern_size != 0 {
+        if !offset.is_multiple_of(pattern_size) || !size.is_multiple_of(pattern_size) {
             return Err(invalid);
         }
         buffer.check_alignment(&self.queue.device)?;
@@ -257,25 +257,48 @@ fn check_linear_side(buffer: &Memory, offset: u64, region: [u64; 3], element: u6
     }
 }
 
-/// Whether two boxes of one buffer share a byte, by the specification's own algorithm (appendix E).
+/// Whether two boxes of one buffer share a byte, by the test of the specification (appendix E).
 fn boxes_overlap(rect: &RectCopy, row: u64, slice: u64) -> bool {
-    let (src, dst, region) = (rect.from_origin, rect.to_origin, rect.region);
-    let axis_overlaps = |a: u64, b: u64, n: u64| a < b + n && b < a + n;
-    if (0..3).all(|axis| axis_overlaps(src[axis], dst[axis], region[axis])) {
-        return true;
-    }
+    let (from, to, region) = (rect.from_origin, rect.to_origin, rect.region);
+    let slice_len = (region[1] - 1) * row + region[0];
+    let box_len = (region[2] - 1) * slice + slice_len;
     let start = |origin: [u64; 3]| origin[2] * slice + origin[1] * row + origin[0];
-    let end = |start: u64| start + (region[2] - 1) * slice + (region[1] - 1) * row + region[0];
-    let (src_start, dst_start) = (start(src), start(dst));
-    let wraps_rows = |origin: [u64; 3], other: u64| {
-        let delta = if origin[0] + region[0] > row { origin[0] + region[0] - row } else { 0 };
-        delta > 0 && delta > other
-    };
-    if wraps_rows(src, dst[0]) && src_start < end(dst_start) && dst_start < end(src_start) {
-        return true;
+    // One ends before the other starts.
+    if start(to) + box_len <= start(from) || start(from) + box_len <= start(to) {
+        return false;
     }
-    if wraps_rows(dst, src[0]) && src_start < end(dst_start) && dst_start < end(src_start) {
-        return true;
+    // Or one lies in the gaps that the other leaves, between rows or between slices.
+    let fits_gap = |a: u64, b: u64, len: u64, pitch: u64| a >= b + len && a + len <= b + pitch;
+    let apart = |a: u64, b: u64, len: u64, pitch: u64| fits_gap(a, b, len, pitch) || fits_gap(b, a, len, pitch);
+    let within_slice = |origin: [u64; 3]| (origin[1] * row + origin[0]) % slice;
+    !apart(from[0] % row, to[0] % row, region[0], row) && !apart(within_slice(from), within_slice(to), slice_len, slice)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn copy(from_origin: [u64; 3], to_origin: [u64; 3], region: [u64; 3]) -> RectCopy {
+        let (from_row_pitch, from_slice_pitch, to_row_pitch, to_slice_pitch) = (8, 32, 8, 32);
+        RectCopy { from_origin, to_origin, region, from_row_pitch, from_slice_pitch, to_row_pitch, to_slice_pitch }
     }
-    false
+
+    #[test]
+    fn boxes_overlap_exactly_where_they_share_a_byte() {
+        let bytes = |origin: [u64; 3], region: [u64; 3]| -> Vec<u64> {
+            let mut all = Vec::new();
+            for z in 0..region[2] {
+                for y in 0..region[1] {
+                    all.extend((0..region[0]).map(|x| (origin[2] + z) * 32 + (origin[1] + y) * 8 + origin[0] + x));
+                }
+            }
+            all
+        };
+        let region = [3, 2, 2];
+        for to in (0..3).flat_map(|z| (0..4).flat_map(move |y| (0..6).map(move |x| [x, y, z]))) {
+            let from = [2, 1, 1];
+            let shared = bytes(from, region).iter().any(|byte| bytes(to, region).contains(byte));
+            assert_eq!(boxes_overlap(&copy(from, to, region), 8, 32), shared, "to {to:?}");
+        }
+    }
 }

@@ -49,6 +49,8 @@ pub(crate) struct Limits {
     pub(crate) image3d: [u64; 3],
     pub(crate) image_array: u64,
     pub(crate) image_buffer: u64,
+    /// Whether a 2D image can be made of a buffer.
+    pub(crate) image_from_buffer: bool,
     pub(crate) queue_properties: u64,
     pub(crate) address_bits: u64,
     pub(crate) version: u32,
@@ -114,6 +116,11 @@ impl Device {
 
     pub(crate) fn is_root(&self) -> bool {
         self.parent.is_none()
+    }
+
+    /// The device, the device it is a part of, and so on.
+    pub(super) fn lineage(&self) -> impl Iterator<Item = &Device> {
+        std::iter::successors(Some(self), |device| device.parent.as_deref())
     }
 
     pub(crate) fn platform(&self) -> &'static Platform {
@@ -261,6 +268,10 @@ impl Limits {
             ],
             image_array: number(CL_DEVICE_IMAGE_MAX_ARRAY_SIZE),
             image_buffer: number(CL_DEVICE_IMAGE_MAX_BUFFER_SIZE),
+            // OpenCL 2.x has it always, 1.2 by an extension, 3.0 where there is an alignment.
+            image_from_buffer: number(CL_DEVICE_IMAGE_PITCH_ALIGNMENT) != 0
+                || info.text(CL_DEVICE_EXTENSIONS).contains("cl_khr_image2d_from_buffer")
+                || (20..30).contains(&version_number(&info.text(CL_DEVICE_VERSION))),
             queue_properties: number(CL_DEVICE_QUEUE_ON_HOST_PROPERTIES),
             address_bits: number(CL_DEVICE_ADDRESS_BITS),
             version: version_number(&info.text(CL_DEVICE_VERSION)),

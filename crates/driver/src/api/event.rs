@@ -111,10 +111,12 @@ impl Event {
     /// A command failed whose event the program does not have: the next call that waits says so.
     pub(crate) fn note_hidden_failure(&self, status: cl_int) {
         // What merely follows from another failure is not told again.
-        if status < 0 && status != CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST && self.hidden {
-            if let Some(queue) = &self.queue {
-                self.context.remember_failure(queue.id(), status);
-            }
+        if status < 0
+            && status != CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST
+            && self.hidden
+            && let Some(queue) = &self.queue
+        {
+            self.context.remember_failure(queue.id(), status);
         }
     }
 

@@ -238,6 +238,13 @@ impl Memory {
         if parent.is_some() != (shape.kind == CL_MEM_OBJECT_IMAGE1D_BUFFER) && !(takes_memory && parent.is_some()) {
             return Err(ClError(CL_INVALID_IMAGE_DESCRIPTOR));
         }
+        // CL_INVALID_OPERATION if no devices in context support creating a 2D image from a buffer.
+        if shape.kind == CL_MEM_OBJECT_IMAGE2D
+            && parent.as_ref().is_some_and(|parent| parent.as_buffer().is_ok())
+            && !context.devices.iter().any(|device| device.limits.image_from_buffer)
+        {
+            return Err(ClError(CL_INVALID_OPERATION));
+        }
         let flags = match &parent {
             Some(parent) => inherited_flags(parent.flags, flags)?,
             None => {

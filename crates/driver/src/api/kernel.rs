@@ -117,7 +117,7 @@ impl KernelFacts {
     }
 
     fn on(&self, device: &Device) -> Option<&KernelOnDevice> {
-        self.devices.iter().find(|facts| facts.device == device.id())
+        device.lineage().find_map(|device| self.devices.iter().find(|facts| facts.device == device.id()))
     }
 }
 
@@ -343,7 +343,8 @@ impl Kernel {
         let Some(local) = local else {
             // CL_INVALID_WORK_GROUP_SIZE if the program was compiled with a required size that does not
             // divide the global size.
-            let fits = |required: [u64; 3]| (0..dimensions).all(|axis| global[axis] % required[axis].max(1) == 0);
+            let fits =
+                |required: [u64; 3]| (0..dimensions).all(|axis| global[axis].is_multiple_of(required[axis].max(1)));
             return if required.is_none_or(fits) { Ok(()) } else { Err(ClError(CL_INVALID_WORK_GROUP_SIZE)) };
         };
         // What a size of zero means is not said; drivers differ, so the vendor's is asked.
@@ -367,7 +368,7 @@ impl Kernel {
         if required.is_some_and(|required| (0..dimensions).any(|axis| required[axis] != local[axis])) {
             return Err(invalid);
         }
-        if !device.limits.non_uniform_groups && (0..dimensions).any(|axis| global[axis] % local[axis] != 0) {
+        if !device.limits.non_uniform_groups && (0..dimensions).any(|axis| !global[axis].is_multiple_of(local[axis])) {
             return Err(invalid);
         }
         Ok(())

@@ -194,12 +194,22 @@ impl Program {
     }
 
     /// `clSetProgramReleaseCallback`.
-    pub(crate) fn on_destruction(&self, destructor: Destructor) {
+    pub(crate) fn on_destruction(&self, destructor: Destructor) -> ClResult<()> {
+        // CL_INVALID_OPERATION if no devices in the context associated with program support Program
+        // Initialization and Clean-Up Kernels: OpenCL 2.2 has them, later versions left them out.
+        if !self.context.devices.iter().any(|device| device.limits.version == 22) {
+            return Err(ClError(CL_INVALID_OPERATION));
+        }
         lock(&self.destructors).push(destructor);
+        Ok(())
     }
 
     /// `clSetProgramSpecializationConstant`.
     pub(crate) fn set_specialization_constant(&self, constant: cl_uint, bytes: &[u8]) -> ClResult<()> {
+        // CL_INVALID_OPERATION if no devices associated with program support intermediate language programs.
+        if self.devices.iter().all(|device| device.text(CL_DEVICE_IL_VERSION).is_empty()) {
+            return Err(ClError(CL_INVALID_OPERATION));
+        }
         // CL_INVALID_PROGRAM if program is not a valid program object created from an intermediate language.
         if !matches!(self.origin, ProgramOrigin::Il(_)) {
             return Err(ClError(CL_INVALID_PROGRAM));
@@ -221,9 +231,18 @@ impl Program {
         }
     }
 
+    /// If a program binary has not been built for a sub-device, the program binary associated with the
+    /// parent device will be used.
+    fn build_for(&self, device: &Device) -> Option<DeviceBuildState> {
+        let state = lock(&self.state);
+        device.lineage().find_map(|device| state.builds.get(&device.id())).cloned()
+    }
+
     /// Whether kernels of the program can run on the device.
     pub(super) fn is_built_for(&self, device: &Device) -> bool {
-        lock(&self.state).builds.get(&device.id()).is_some_and(|build| build.status == CL_BUILD_SUCCESS)
+        let state = lock(&self.state);
+        let build = device.lineage().find_map(|device| state.builds.get(&device.id()));
+        build.is_some_and(|build| build.status == CL_BUILD_SUCCESS)
     }
 
     /// The vendor's binaries, with a trailer that says which driver made them.
@@ -281,7 +300,7 @@ impl Program {
         if !self.devices.iter().any(|own| own.id() == device.id()) {
             return Err(ClError(CL_INVALID_DEVICE));
         }
-        let build = lock(&self.state).builds.get(&device.id()).cloned();
+        let build = self.build_for(device);
         match (param, build) {
             (CL_PROGRAM_BUILD_STATUS, build) => Ok(value(build.map_or(CL_BUILD_NONE, |build| build.status))),
             (CL_PROGRAM_BUILD_OPTIONS, build) => Ok(c_string(&build.map(|build| build.options).unwrap_or_default())),

@@ -181,9 +181,6 @@ impl Queue {
 
     /// `clSetDefaultDeviceCommandQueue`.
     pub(crate) fn make_device_default(&self, context: &Context, device: &Device) -> ClResult<()> {
-        if device.number(CL_DEVICE_MAX_ON_DEVICE_QUEUES) == 0 {
-            return Err(ClError(CL_INVALID_OPERATION));
-        }
         // CL_INVALID_COMMAND_QUEUE if command_queue is not a valid command-queue for device.
         if !self.is_on_device() || self.context.id() != context.id() || self.device.id() != device.id() {
             return Err(ClError(CL_INVALID_COMMAND_QUEUE));

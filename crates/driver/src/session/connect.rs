@@ -99,12 +99,15 @@ impl From<ReceiveError> for HandshakeError {
     }
 }
 
+/// What a service offers, and the session with it.
+type Connected = (Node, Arc<Session>);
+
 /// Connects to all services at once and waits no longer than `timeout` for the slowest.
 /// The result has the order of `addresses`.
 pub(crate) fn connect_all(
     addresses: &[Address],
     timeout: Duration,
-) -> Vec<(Address, Result<(Node, Arc<Session>), HandshakeError>)> {
+) -> Vec<(Address, Result<Connected, HandshakeError>)> {
     if let [address] = addresses {
         // No thread for the common case, unless a name must be resolved, which knows no deadline.
         if is_numeric(address) {
@@ -137,7 +140,7 @@ fn is_numeric(address: &Address) -> bool {
 }
 
 /// Connects to one service within `timeout` and shakes hands.
-pub(crate) fn connect(address: &Address, timeout: Duration) -> Result<(Node, Arc<Session>), HandshakeError> {
+pub(crate) fn connect(address: &Address, timeout: Duration) -> Result<Connected, HandshakeError> {
     let begin = Instant::now();
     let deadline = begin + timeout;
     let stream = Stream::connect(address, deadline).map_err(HandshakeError::Connect)?;

@@ -9,8 +9,10 @@ use telecl_wire::request::{CreateBuffer, CreateImage, CreatePipe, CreateSubBuffe
 
 use super::session::Session;
 
-/// Flags that speak of the program's memory, which is not here. What they mean is the driver's part.
-const HOST_POINTER_FLAGS: u64 = CL_MEM_USE_HOST_PTR | CL_MEM_ALLOC_HOST_PTR | CL_MEM_COPY_HOST_PTR;
+/// Flags that the vendor does not see. What they mean is the driver's part: the first three speak of the
+/// program's memory, which is not here. With the last the vendor would refuse the reads that bring a map
+/// for writing the bytes that the program leaves as they are.
+const DRIVER_FLAGS: u64 = CL_MEM_USE_HOST_PTR | CL_MEM_ALLOC_HOST_PTR | CL_MEM_COPY_HOST_PTR | CL_MEM_HOST_WRITE_ONLY;
 
 /// A buffer's address seen by devices, of cl_ext_buffer_device_address.
 const DEVICE_PRIVATE_ADDRESS: u64 = 0x5000;
@@ -52,7 +54,7 @@ impl Session {
             return Err(ClError(CL_INVALID_HOST_PTR));
         }
         let properties = memory_properties(request.properties)?;
-        let mem = context.create_buffer(request.flags & !HOST_POINTER_FLAGS, size, content, &properties)?;
+        let mem = context.create_buffer(request.flags & !DRIVER_FLAGS, size, content, &properties)?;
         Ok(MemoryEntry::new(mem, request.context, Shape::Buffer { size: request.size }))
     }
 
@@ -69,7 +71,7 @@ impl Session {
         // CL_INVALID_VALUE if the region specified by (origin, size) is out of bounds in buffer.
         within(request.origin, request.size, parent_size)?;
         let (origin, size) = (to_usize(request.origin)?, to_usize(request.size)?);
-        let mem = parent.create_sub_buffer(request.flags & !HOST_POINTER_FLAGS, origin, size)?;
+        let mem = parent.create_sub_buffer(request.flags & !DRIVER_FLAGS, origin, size)?;
         Ok(MemoryEntry::new(mem, context, Shape::Buffer { size: request.size }))
     }
 
@@ -106,7 +108,7 @@ impl Session {
             // Packed, whatever pitches the program's memory had.
             (desc.image_row_pitch, desc.image_slice_pitch) = (0, 0);
         }
-        let flags = request.flags & !HOST_POINTER_FLAGS;
+        let flags = request.flags & !DRIVER_FLAGS;
         let properties = memory_properties(request.properties)?;
         let mem = context.create_image(flags, &format, &desc, parent, content, &properties)?;
         let element = mem.image_info(CL_IMAGE_ELEMENT_SIZE).ok().and_then(|bytes| info::number(&bytes));
@@ -118,7 +120,7 @@ impl Session {
 
     pub(super) fn create_pipe(&mut self, request: &CreatePipe) {
         let made = self.context(request.context).and_then(|context| {
-            let flags = request.flags & !HOST_POINTER_FLAGS;
+            let flags = request.flags & !DRIVER_FLAGS;
             let mem = context.create_pipe(flags, request.packet_size, request.max_packets)?;
             Ok(MemoryEntry::new(mem, request.context, Shape::Pipe))
         });

@@ -39,7 +39,7 @@ impl Session {
             Target::KernelSubGroup => {
                 // Sizes of up to three dimensions, or a count.
                 const LONGEST: usize = 3 * size_of::<usize>();
-                if request.input.len() > LONGEST || request.input.len() % size_of::<usize>() != 0 {
+                if request.input.len() > LONGEST || !request.input.len().is_multiple_of(size_of::<usize>()) {
                     return Err(ClError(CL_INVALID_VALUE));
                 }
                 let device = self.device_or_none(request.device)?;

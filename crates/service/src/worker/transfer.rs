@@ -165,18 +165,18 @@ impl Session {
         let mut whole = last.clone();
         let mut failed = failed;
         let entry = self.queues.get(command.queue);
-        if let (true, Ok(entry)) = (events.len() > 1, entry) {
-            if entry.out_of_order {
-                // The last part may end first, so something has to wait for them all.
-                match entry.queue.marker(&Order::after(events).with_event()) {
-                    Ok(Some(marker)) => {
-                        group.expect_one_more();
-                        self.completion.watch(&entry.ends, group, &marker);
-                        whole = marker;
-                    }
-                    Ok(None) => {}
-                    Err(error) => failed = failed.or(Some(error)),
+        if let (true, Ok(entry)) = (events.len() > 1, entry)
+            && entry.out_of_order
+        {
+            // The last part may end first, so something has to wait for them all.
+            match entry.queue.marker(&Order::after(events).with_event()) {
+                Ok(Some(marker)) => {
+                    group.expect_one_more();
+                    self.completion.watch(&entry.ends, group, &marker);
+                    whole = marker;
                 }
+                Ok(None) => {}
+                Err(error) => failed = failed.or(Some(error)),
             }
         }
         let token = group.token();

@@ -60,7 +60,7 @@ fn play(client: &mut Client, dice: &mut Dice, requests: usize) {
     for _ in 0..requests {
         let (id, call, event) = (client.id(), client.id(), client.id());
         let waits = [WireId::new(dice.pick(&events))];
-        let waits = Ids(if dice.roll() % 3 == 0 { &waits } else { &[] });
+        let waits = Ids(if dice.roll().is_multiple_of(3) { &waits } else { &[] });
         let any = dice.pick(&ids);
         let queue = dice.pick(&[queue, unordered, queue, unordered, any]);
         let event = dice.pick(&[0, event, event, event]);
@@ -108,7 +108,7 @@ fn play(client: &mut Client, dice: &mut Dice, requests: usize) {
             }
             6 => {
                 let offset = dice.number();
-                let write = WriteBuffer { command: command(), buffer: b, offset, last: dice.roll() % 4 > 0 };
+                let write = WriteBuffer { command: command(), buffer: b, offset, last: !dice.roll().is_multiple_of(4) };
                 client.send_with(&write, &[3; 40]);
                 0
             }
