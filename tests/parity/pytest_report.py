@@ -2,9 +2,7 @@
 
 Lines are flushed, so that after a crash the harness knows which test it was.
 
-telecl adds the node's address to the platform's name. pyopencl and its tests compare that name with `==` to know
-which driver they have, and leave out what crashes it. To run the same tests on both sides, the names of tests lose
-the platform's name, and `Platform.name` is the driver's own again (`get_info` is not touched).
+The names of tests lose the platform's name, so that they are the same on both sides.
 """
 
 from __future__ import annotations
@@ -12,17 +10,6 @@ from __future__ import annotations
 import json
 import os
 import re
-
-
-import pyopencl
-
-
-def own_name(platform: pyopencl.Platform) -> str:
-    name, driver = platform.get_info(pyopencl.platform_info.NAME), os.environ.get("PARITY_PLATFORM", "")
-    return driver if driver and name.startswith(driver) else name
-
-
-pyopencl.Platform.name = property(own_name)
 
 
 def common_name(nodeid: str) -> str:

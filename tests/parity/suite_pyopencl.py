@@ -22,7 +22,7 @@ CI_STEP = 8
 
 class PyOpenCL(Suite):
     name = "pyopencl"
-    note = "pyopencl and its tests compare the platform's name with `==`; here `Platform.name` is without telecl's address"
+    note = "pyopencl and its tests compare the platform's name with `==`, so they run with `TELECL_PLAIN_NAMES=1`"
     ci_rule = f"all of test_wrapper.py and each {CI_STEP}th test of the other files, in pytest's order"
 
     def __init__(self, timeout: int) -> None:
@@ -63,7 +63,7 @@ class PyOpenCL(Suite):
 
     def environment(self, side, log: Path) -> dict[str, str]:
         log.unlink(missing_ok=True)
-        return side.environment | {"PARITY_LOG": str(log), "PARITY_PLATFORM": side.platform, "PYTHONPATH": str(HERE), "PYTHONDONTWRITEBYTECODE": "1"}
+        return side.environment | {"PARITY_LOG": str(log), "TELECL_PLAIN_NAMES": "1", "PYTHONPATH": str(HERE), "PYTHONDONTWRITEBYTECODE": "1"}
 
     def run(self, side, tests: list[str], jobs: int, progress: Progress) -> dict[str, Result]:
         self.copied(side)

@@ -157,6 +157,7 @@ fn choose_files(roots: &[PathBuf], texts: &[&[u8]], scope: Scope) -> Wanted {
 /// Files that the source includes by a path from the program's working directory, without any `-I`.
 fn included_beside_the_program(texts: &[&[u8]]) -> Files {
     let mut files = Files::new();
+    let mut bytes = 0;
     let mut unread: VecDeque<Vec<u8>> = texts.iter().map(|text| text.to_vec()).collect();
     while let Some(text) = unread.pop_front() {
         for name in mentioned(&text) {
@@ -166,7 +167,9 @@ fn included_beside_the_program(texts: &[&[u8]]) -> Files {
             if looks_right
                 && Path::new(&name).is_file()
                 && let Ok(content) = fs::read(&name)
+                && bytes + content.len() as u64 <= MOST_BYTES
             {
+                bytes += content.len() as u64;
                 unread.push_back(content.clone());
                 files.insert(name, content);
             }

@@ -34,7 +34,7 @@ static EXITING: AtomicBool = AtomicBool::new(false);
 
 /// Sockets that a forked child must close, so that the worker notices the end of the parent.
 /// Lock-free, because the fork handler may take no lock.
-static SOCKETS: [AtomicI32; 64] = [const { AtomicI32::new(-1) }; 64];
+static SOCKETS: [AtomicI32; 256] = [const { AtomicI32::new(-1) }; 256];
 
 /// The objects of this process.
 pub(crate) fn state() -> &'static State {

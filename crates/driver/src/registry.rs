@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
 
 use telecl_sys::{ClError, ClResult, DispatchTable, cl_int};
-use telecl_wire::request::{Kind, Release};
+use telecl_wire::request::Kind;
 
 use crate::abi::DISPATCH;
 use crate::session::Session;
@@ -87,9 +87,8 @@ impl<T: Object> Drop for Base<T> {
         if let Some(handle) = self.handle.get() {
             T::registry().remove(handle.address());
         }
-        if let Some(session) = &self.session {
-            // A session that is lost has no worker to tell.
-            let _ = session.post(&Release { kind: T::KIND, id: self.id }, &[]);
+        if let Some(session) = self.session.take() {
+            session.release(T::KIND, self.id);
         }
     }
 }

@@ -146,6 +146,7 @@ impl<'a> Submission<'a> {
         }
         let ids: Vec<WireId> = objects.iter().map(|object| WireId::new(object.id())).collect();
         let event = self.needs_event().then(|| self.expect(CL_COMMAND_MIGRATE_MEM_OBJECTS, None));
+        let _order = self.queue.hold();
         let message = Migrate { command: self.command(event.as_ref()), objects: Ids(&ids), flags };
         self.send(event.as_ref(), &message, &[])?;
         Ok(event.filter(|_| self.wants_event))

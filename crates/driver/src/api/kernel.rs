@@ -420,6 +420,7 @@ impl Submission<'_> {
         }
         drop(message);
         mark_known(&mut args);
+        drop(args);
         match &event {
             Some(event) if doubtful => self.verify(event)?,
             _ => {}

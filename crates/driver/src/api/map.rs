@@ -1,6 +1,6 @@
 //! Mapping: the program gets memory on this machine at once; data travels at map and unmap.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use telecl_sys::*;
 use telecl_wire::request::{Marker, ReadBuffer, ReadImage};
@@ -22,6 +22,37 @@ pub(super) struct Mapping {
     writes: bool,
     /// Until this has completed the program may not have touched the memory.
     mapped: Arc<Event>,
+    _shadow: ShadowUse,
+}
+
+/// Keeps an object's local memory from being given back while a part of it is mapped.
+#[derive(Debug)]
+struct ShadowUse {
+    /// The object whose memory it is; weak, for a program may forget to unmap.
+    storage: Weak<Memory>,
+}
+
+impl ShadowUse {
+    fn of(memory: &Arc<Memory>) -> ShadowUse {
+        let storage = match &memory.kind {
+            MemoryKind::SubBuffer { parent, .. } => parent,
+            _ => memory,
+        };
+        *lock(&storage.shadow_users) += 1;
+        ShadowUse { storage: Arc::downgrade(storage) }
+    }
+}
+
+impl Drop for ShadowUse {
+    fn drop(&mut self) {
+        let Some(storage) = self.storage.upgrade() else { return };
+        // Under the lock, so that a new map waits and then finds its memory untouched.
+        let mut users = lock(&storage.shadow_users);
+        *users -= 1;
+        if let (0, Some(shadow)) = (*users, storage.shadow.get()) {
+            shadow.discard();
+        }
+    }
 }
 
 /// Which part of an object is mapped.
@@ -61,13 +92,6 @@ impl Memory {
         match &self.kind {
             MemoryKind::Image(image) => image.mapped_size(),
             _ => self.size,
-        }
-    }
-
-    /// Gives memory back when nothing of the object is mapped any more.
-    fn discard_shadow(&self) {
-        if let Some(shadow) = self.shadow.get() {
-            shadow.discard();
         }
     }
 }
@@ -158,6 +182,7 @@ impl Submission<'_> {
         target: HostBox,
         part: MapTarget,
     ) -> ClResult<Option<Arc<Event>>> {
+        let shadow = ShadowUse::of(memory);
         let event = self.expect(kind, Some(target));
         let command = self.command(Some(&event));
         {
@@ -177,7 +202,7 @@ impl Submission<'_> {
             }
         }
         let writes = flags & (CL_MAP_WRITE | CL_MAP_WRITE_INVALIDATE_REGION) != 0;
-        let mapping = Mapping { pointer, target: part, writes, mapped: Arc::clone(&event) };
+        let mapping = Mapping { pointer, target: part, writes, mapped: Arc::clone(&event), _shadow: shadow };
         lock(&memory.maps).push(mapping);
         if blocking == Blocking::Wait {
             self.wait(&event).inspect_err(|_| {
@@ -190,7 +215,7 @@ impl Submission<'_> {
     /// `clEnqueueUnmapMemObject`.
     pub(crate) fn unmap(&self, memory: &Arc<Memory>, pointer: Option<HostPointer>) -> ClResult<Option<Arc<Event>>> {
         self.uses(memory)?;
-        let (upload, nothing_left) = {
+        let (upload, ended) = {
             let mut maps = lock(&memory.maps);
             let same = |mapping: &Mapping| Some(mapping.pointer) == pointer;
             // Of several maps with one pointer, those that only read end first: the program may still
@@ -203,8 +228,7 @@ impl Submission<'_> {
             // Before its map has completed the program may not write, so there is nothing to send; what
             // is in our memory may not even have arrived.
             let upload = written.filter(|&i| maps[i].mapped.status() == CL_COMPLETE).map(|i| maps[i].target.clone());
-            maps.swap_remove(ending);
-            (upload, maps.is_empty())
+            (upload, maps.remove(ending))
         };
         let start = pointer.ok_or(ClError(CL_INVALID_VALUE))?;
         let event = match upload {
@@ -222,9 +246,8 @@ impl Submission<'_> {
                 self.store_image(CL_COMMAND_UNMAP_MEM_OBJECT, Blocking::Return, memory, origin, &source)?
             }
         };
-        if nothing_left {
-            memory.discard_shadow();
-        }
+        // What was written has been sent; now the memory may go.
+        drop(ended);
         Ok(event)
     }
 }

@@ -31,6 +31,8 @@ pub(crate) struct Memory {
     pub(super) properties: Option<Vec<u64>>,
     /// Stands for the object while it is mapped, unless the program's own memory does.
     pub(super) shadow: OnceLock<Shadow>,
+    /// How many maps use `shadow`, those of sub-buffers too. Held while the memory is given back.
+    pub(super) shadow_users: Mutex<usize>,
     pub(super) maps: Mutex<Vec<Mapping>>,
     destructors: Mutex<Vec<Destructor>>,
     /// Whether there are destructors; commands look at it without the lock.
@@ -160,6 +162,7 @@ impl Memory {
             host: host.filter(|_| flags & CL_MEM_USE_HOST_PTR != 0),
             properties,
             shadow: OnceLock::new(),
+            shadow_users: Mutex::default(),
             maps: Mutex::default(),
             destructors: Mutex::default(),
             tracked: AtomicBool::new(false),

@@ -91,6 +91,11 @@ impl Program {
         if inputs.iter().any(|input| input.context.id() != context.id()) {
             return (CL_INVALID_PROGRAM, None);
         }
+        // CL_INVALID_OPERATION if the rules for devices containing compiled binaries or libraries as described
+        // in the input_programs argument are not followed.
+        if !inputs.iter().all(|input| input.can_be_linked(&devices)) {
+            return (CL_INVALID_OPERATION, None);
+        }
         let program = Program::new(context, devices.clone(), ProgramOrigin::Linked);
         let linked = Arc::clone(&program);
         let on_built = on_built.map(|notify| Box::new(move || notify(linked)) as OnBuilt);
@@ -102,6 +107,12 @@ impl Program {
             Err(ClError(CL_LINK_PROGRAM_FAILURE)) => (CL_LINK_PROGRAM_FAILURE, Some(program)),
             Err(ClError(status)) => (status, None),
         }
+    }
+
+    /// Whether there is something compiled of the program; of binaries only the vendor knows.
+    fn can_be_linked(&self, devices: &[Arc<Device>]) -> bool {
+        let compiled = || devices.iter().all(|device| self.is_built_for(device));
+        !matches!(self.origin, ProgramOrigin::Source(_) | ProgramOrigin::Il(_)) || compiled()
     }
 
     /// Marks the devices as being built for.

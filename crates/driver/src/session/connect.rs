@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::mpsc;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use telecl_net::{Address, ConnectError, FrameReceiver, FrameSender, ReceiveError, Stream, boot_id};
@@ -12,6 +11,7 @@ use telecl_wire::info::Info;
 use telecl_wire::{DecodeError, PROTOCOL_VERSION};
 
 use super::Session;
+use super::callbacks::spawn;
 
 /// A service that answered, with what it offers.
 #[derive(Debug)]
@@ -117,11 +117,11 @@ pub(crate) fn connect_all(
     let (results, arrivals) = mpsc::channel();
     for (place, address) in addresses.iter().enumerate() {
         let (results, address) = (results.clone(), address.clone());
-        let started = thread::Builder::new().name("telecl-connect".into()).stack_size(256 << 10).spawn(move || {
+        // A service whose thread does not start counts as one that did not answer.
+        let _ = spawn("telecl-connect", 256 << 10, move || {
             // Nobody listens any more if this took too long.
             let _ = results.send((place, connect(&address, timeout)));
         });
-        drop(started);
     }
     drop(results);
     let deadline = Instant::now() + timeout;

@@ -16,8 +16,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 
 use telecl_net::{FrameReceiver, FrameSender, Stream};
-use telecl_sys::{CL_DEVICE_NOT_AVAILABLE, CL_OUT_OF_HOST_MEMORY, ClError, ClResult};
-use telecl_wire::request::{Message, Stage};
+use telecl_sys::{CL_DEVICE_NOT_AVAILABLE, CL_OUT_OF_HOST_MEMORY, CL_OUT_OF_RESOURCES, ClError, ClResult};
+use telecl_wire::request::{Kind, Message, Release, Stage};
 use telecl_wire::{CHUNK, FIRST_DRIVER_ID};
 
 pub(crate) use callbacks::{Callbacks, on_receiver_thread};
@@ -70,7 +70,6 @@ pub(crate) struct Session {
     /// Held while files and trees are sent, so that nobody names a tree before it is there.
     shipping: Mutex<()>,
     callbacks: OnceLock<Callbacks>,
-    started: AtomicBool,
     lost: AtomicBool,
 }
 
@@ -93,19 +92,26 @@ impl Session {
             shipped: Mutex::default(),
             shipping: Mutex::default(),
             callbacks: OnceLock::new(),
-            started: AtomicBool::new(false),
             lost: AtomicBool::new(false),
         }))
     }
 
     /// Starts the threads; called when the first context is made.
     pub(crate) fn start(self: &Arc<Self>) -> ClResult<()> {
-        let Some(receiver) = lock(&self.receiver).take() else { return Ok(()) };
-        let callbacks = Callbacks::start().map_err(|_| ClError(CL_OUT_OF_HOST_MEMORY))?;
-        let _ = self.callbacks.set(callbacks);
-        receive::start(self, receiver).map_err(|_| ClError(CL_OUT_OF_HOST_MEMORY))?;
-        self.started.store(true, Ordering::Release);
-        Ok(())
+        let mut waiting = lock(&self.receiver);
+        if waiting.is_none() {
+            return Ok(());
+        }
+        if self.callbacks.get().is_none() {
+            let callbacks = Callbacks::start().map_err(|_| ClError(CL_OUT_OF_HOST_MEMORY))?;
+            let _ = self.callbacks.set(callbacks);
+        }
+        let Some(receiver) = waiting.take() else { return Ok(()) };
+        receive::start(self, receiver).map_err(|error| {
+            // The receiving half went with the thread that could not start.
+            self.lose(&format!("no thread for it: {error}"));
+            ClError(CL_OUT_OF_HOST_MEMORY)
+        })
     }
 
     pub(crate) fn is_lost(&self) -> bool {
@@ -128,6 +134,10 @@ impl Session {
         }
         let sent = lock(&self.sender).send(message, payload);
         sent.map_err(|error| {
+            if error.kind() == std::io::ErrorKind::InvalidInput {
+                // Too long for a frame: nothing was sent, and the session goes on.
+                return ClError(CL_OUT_OF_RESOURCES);
+            }
             // The receiver thread sees the end too and fails everything that is pending.
             log::debug(format_args!("cannot send to {}: {error}", self.address));
             self.stream.shutdown();
@@ -159,7 +169,24 @@ impl Session {
 
     /// Forgets a command that could not be posted.
     pub(crate) fn forget(&self, event: u64) {
-        lock(&self.pending).remove(&event);
+        // Dropped after the lock: it may be the last to hold an object with destructor callbacks.
+        let forgotten = lock(&self.pending).remove(&event);
+        drop(forgotten);
+    }
+
+    /// Tells the worker that an object is gone.
+    pub(crate) fn release(self: Arc<Self>, kind: Kind, id: u64) {
+        // Fails only where the session is lost, and then there is no worker to tell.
+        let post = move |session: &Session| {
+            let _ = session.post(&Release { kind, id }, &[]);
+        };
+        if on_receiver_thread() {
+            // The receiver must never wait for the sending half: the worker may wait for us to receive.
+            let session = Arc::clone(&self);
+            self.run_callback(move || post(&session));
+        } else {
+            post(&self);
+        }
     }
 
     /// Keeps other builds from sending include files until the guard is gone.

@@ -156,37 +156,46 @@ impl Session {
         }
     }
 
+    /// Sets all arguments that can be set, as separate calls would, and says what went wrong first.
     pub(super) fn try_set_args(&mut self, kernel: u64, args: &[Arg<'_>]) -> ClResult<()> {
+        let mut first = self.kernels.get(kernel).map(|_| ());
         for arg in args {
-            let target = match arg.form {
-                ArgForm::Memory | ArgForm::GuessMemory => {
-                    Some(self.memory.get(arg.object).map(|entry| Target::Memory(Arc::clone(&entry.mem))))
-                }
-                ArgForm::Sampler | ArgForm::GuessSampler => {
-                    Some(self.samplers.get(arg.object).map(|sampler| Target::Sampler(Arc::clone(sampler))))
-                }
-                ArgForm::Queue | ArgForm::GuessQueue => {
-                    Some(self.queues.get(arg.object).map(|entry| Target::Queue(Arc::clone(&entry.queue))))
-                }
-                ArgForm::Bytes | ArgForm::Local | ArgForm::NullMemory => None,
-            };
-            let entry = self.kernels.get_mut(kernel)?;
-            match (arg.form, target) {
-                (ArgForm::GuessMemory | ArgForm::GuessSampler | ArgForm::GuessQueue, Some(target)) => {
-                    entry.set_guess(arg, target)?;
-                }
-                (_, Some(target)) => entry.set_object(arg, &target?)?,
-                (ArgForm::Local, None) => {
-                    entry.kernel.set_arg_local(arg.index, to_usize(arg.size)?)?;
-                    entry.objects.remove(&arg.index);
-                }
-                (ArgForm::NullMemory, None) => {
-                    entry.kernel.set_arg_mem(arg.index, None)?;
-                    entry.objects.remove(&arg.index);
-                }
-                (_, None) => entry.set_bytes(arg)?,
-            }
+            let set = self.set_arg(kernel, arg);
+            first = first.and(set);
         }
-        self.kernels.get(kernel).map(|_| ())
+        first
+    }
+
+    fn set_arg(&mut self, kernel: u64, arg: &Arg<'_>) -> ClResult<()> {
+        let target = match arg.form {
+            ArgForm::Memory | ArgForm::GuessMemory => {
+                Some(self.memory.get(arg.object).map(|entry| Target::Memory(Arc::clone(&entry.mem))))
+            }
+            ArgForm::Sampler | ArgForm::GuessSampler => {
+                Some(self.samplers.get(arg.object).map(|sampler| Target::Sampler(Arc::clone(sampler))))
+            }
+            ArgForm::Queue | ArgForm::GuessQueue => {
+                Some(self.queues.get(arg.object).map(|entry| Target::Queue(Arc::clone(&entry.queue))))
+            }
+            ArgForm::Bytes | ArgForm::Local | ArgForm::NullMemory => None,
+        };
+        let entry = self.kernels.get_mut(kernel)?;
+        match (arg.form, target) {
+            (ArgForm::GuessMemory | ArgForm::GuessSampler | ArgForm::GuessQueue, Some(target)) => {
+                entry.set_guess(arg, target)
+            }
+            (_, Some(target)) => entry.set_object(arg, &target?),
+            (ArgForm::Local, None) => {
+                entry.kernel.set_arg_local(arg.index, to_usize(arg.size)?)?;
+                entry.objects.remove(&arg.index);
+                Ok(())
+            }
+            (ArgForm::NullMemory, None) => {
+                entry.kernel.set_arg_mem(arg.index, None)?;
+                entry.objects.remove(&arg.index);
+                Ok(())
+            }
+            (_, None) => entry.set_bytes(arg),
+        }
     }
 }
