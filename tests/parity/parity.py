@@ -137,8 +137,7 @@ def identify(vendor: prepare.Vendor) -> None:
             facts.setdefault(words[0], words[1].strip())
     if "CL_DEVICE_NAME" not in facts:
         raise SystemExit(f"error: the driver {vendor.library} shows no device. Try: OCL_ICD_VENDORS={vendor.directory} clinfo")
-    vendor.platform = facts["CL_PLATFORM_NAME"]
-    vendor.driver = f"{vendor.platform}, {facts['CL_PLATFORM_VERSION']}, driver {facts['CL_DRIVER_VERSION']}, on {facts['CL_DEVICE_NAME']}"
+    vendor.driver = f"{facts['CL_PLATFORM_NAME']}, {facts['CL_PLATFORM_VERSION']}, driver {facts['CL_DRIVER_VERSION']}, on {facts['CL_DEVICE_NAME']}"
 
 
 def arguments() -> argparse.Namespace:

@@ -74,7 +74,7 @@ class Vendor:
     directory: Path
     library: Path
     fingerprint: str
-    platform: str = ""  # the platform's name and, in words, the driver: asked of the driver by `identify`
+    # In words, asked of the driver by `identify`.
     driver: str = ""
 
 

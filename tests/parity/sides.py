@@ -37,7 +37,7 @@ class Direct:
     name = "direct"
 
     def __init__(self, vendor: Vendor, place: Path) -> None:
-        self.place, self.platform = fresh(place), vendor.platform
+        self.place = fresh(place)
         self.environment = private_environment(self.place / "home")
         self.environment["OCL_ICD_VENDORS"] = str(vendor.directory)
 
@@ -58,7 +58,7 @@ class Telecl:
     READY = 20.0  # seconds until the service must say where it listens
 
     def __init__(self, vendor: Vendor, place: Path, telecl: Path, driver: Path) -> None:
-        self.place, self.platform = fresh(place), vendor.platform
+        self.place = fresh(place)
         self.telecl = telecl
         self.service_environment = private_environment(self.place / "service-home")
         self.service_environment["OCL_ICD_VENDORS"] = str(vendor.directory)
