@@ -74,19 +74,21 @@ pub(crate) fn build_report(
         .map(|((id, device), log)| DeviceBuild {
             device: *id,
             status: number(device, CL_PROGRAM_BUILD_STATUS).map_or(CL_BUILD_NONE, |status| status as u32 as i32),
-            binary_type: number(device, CL_PROGRAM_BINARY_TYPE).map_or(CL_PROGRAM_BINARY_TYPE_NONE, |kind| kind as u32),
+            // Unknown before OpenCL 1.2, where whatever is built is an executable.
+            binary_type: number(device, CL_PROGRAM_BINARY_TYPE)
+                .map_or(CL_PROGRAM_BINARY_TYPE_EXECUTABLE, |kind| kind as u32),
             log,
             global_variables: number(device, CL_PROGRAM_BUILD_GLOBAL_VARIABLE_TOTAL_SIZE).unwrap_or(0),
         })
         .collect();
-    let built: Vec<_> = devices
-        .iter()
-        .zip(&builds)
-        .filter(|(_, build)| build.status == CL_BUILD_SUCCESS)
-        .map(|(device, _)| *device)
-        .collect();
-    let facts: Vec<KernelFacts> =
-        kernels(program).iter().map(|(name, kernel)| kernel_facts(name, kernel, &built)).collect();
+    // Only an executable has kernels; Intel's runtime (2026) crashes when others are asked for them.
+    let runs = |build: &DeviceBuild<'_>| {
+        build.status == CL_BUILD_SUCCESS && build.binary_type == CL_PROGRAM_BINARY_TYPE_EXECUTABLE
+    };
+    let built: Vec<_> =
+        devices.iter().zip(&builds).filter(|(_, build)| runs(build)).map(|(device, _)| *device).collect();
+    let kernels = if built.is_empty() { Vec::new() } else { kernels(program) };
+    let facts: Vec<KernelFacts> = kernels.iter().map(|(name, kernel)| kernel_facts(name, kernel, &built)).collect();
     let param = |arg: &ArgFacts| Param { kind: arg.kind(), size: arg.size };
     let params = facts.iter().map(|kernel| (kernel.name.clone(), kernel.args.iter().map(param).collect())).collect();
     let report = BuildReport {
@@ -97,7 +99,7 @@ pub(crate) fn build_report(
     (telecl_wire::encode(&report), params)
 }
 
-/// The kernels of an executable, in the vendor's order; none of anything else.
+/// The kernels of an executable, in the vendor's order.
 fn kernels(program: &Program) -> Vec<(Vec<u8>, Kernel)> {
     let Ok(names) = program.info(CL_PROGRAM_KERNEL_NAMES) else {
         // Before OpenCL 1.2.
