@@ -23,6 +23,7 @@ pub(crate) fn run(args: &RunArgs) -> Outcome {
     let config = DriverConfig::load()?;
     let services = if args.on.services.is_empty() { config.services } else { args.on.services.clone() };
     let place = Place::make(args.driver.as_deref(), services)?;
+    place.warn_of_silence(config.connect_timeout);
 
     let error = Command::new(&program).arg0(name).args(arguments).envs(place.variables()).exec();
     Err(cannot_run(name, &error))
@@ -60,6 +61,13 @@ impl Place {
                 &silence.advice,
             )),
             _ => Ok(Place { driver, services, directory }),
+        }
+    }
+
+    /// Says which services do not answer: the driver leaves them out without a word, as it must in any program.
+    fn warn_of_silence(&self, timeout: Duration) {
+        for silence in survey::ask_all(&self.services, timeout).into_iter().filter_map(Result::err) {
+            eprintln!("warning: {} cannot be used: {}. {}", silence.address, silence.reason, silence.advice);
         }
     }
 

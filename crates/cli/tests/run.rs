@@ -172,3 +172,13 @@ fn a_pretended_service_is_enough_for_run_to_start() {
     let output = output(&["run", "--on", &address, "--driver", &driver(directory.path()), "--", "true"]);
     assert!(output.status.success() && started.elapsed() < Duration::from_secs(5));
 }
+
+#[test]
+fn a_service_that_does_not_answer_is_named_and_the_program_runs_all_the_same() {
+    let directory = tempfile::tempdir().unwrap();
+    let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let done = output(&["run", "--on", &gone, "--driver", &driver(directory.path()), "--", "sh", "-c", "exit 7"]);
+    assert_eq!(done.status.code(), Some(7));
+    let warning = String::from_utf8_lossy(&done.stderr).into_owned();
+    assert!(warning.starts_with(&format!("warning: {gone} cannot be used: ")), "{warning}");
+}
