@@ -48,7 +48,8 @@ impl Broker {
     pub(crate) fn workers(&self) -> Vec<u32> {
         let id = self.child.id();
         let tasks = std::fs::read_dir(format!("/proc/{id}/task")).unwrap();
-        let children = tasks.map(|task| std::fs::read_to_string(task.unwrap().path().join("children")).unwrap());
+        // A thread may end while this looks at it; then it has no children.
+        let children = tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("children")).ok());
         children
             .flat_map(|text| text.split_whitespace().map(|pid| pid.parse().unwrap()).collect::<Vec<u32>>())
             .collect()

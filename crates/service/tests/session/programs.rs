@@ -68,7 +68,7 @@ fn a_build_reports_kernels_and_arguments() {
         __kernel void first(__global float *g, __constant int *c, __local float *l, float3 v, thing t, u32 u) {}
         __kernel __attribute__((reqd_work_group_size(4, 2, 1)))
         void second(read_only image2d_t i, sampler_t s) {}";
-    let (_, status, report) = client.program(context, source, b"");
+    let (_, status, report) = client.program(context, source, b"-cl-kernel-arg-info");
     assert_eq!(status, CL_SUCCESS);
     let report: BuildReport<'_> = telecl_wire::decode(&report).unwrap();
     assert_eq!(report.devices.len(), 1);
@@ -89,6 +89,14 @@ fn a_build_reports_kernels_and_arguments() {
     assert_eq!(second.args[1].kind, ArgKind::Sampler);
     assert_eq!(second.devices[0].compile_work_group_size, [4, 2, 1]);
     assert!(second.devices[0].work_group_size > 0);
+
+    // A program that did not ask for the information does not see it; what arguments are is known all the same.
+    let (_, _, report) = client.program(context, source, b"");
+    let report: BuildReport<'_> = telecl_wire::decode(&report).unwrap();
+    let kernel = report.kernels.iter().find(|kernel| kernel.name == b"first").unwrap();
+    let hidden = &kernel.args[0];
+    assert_eq!((hidden.kind, hidden.info_status), (ArgKind::Buffer, CL_KERNEL_ARG_INFO_NOT_AVAILABLE));
+    assert_eq!((hidden.name, hidden.type_name), (&b""[..], &b""[..]));
 }
 
 fn a_wrong_program_has_a_log() {
