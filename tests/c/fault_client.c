@@ -1,5 +1,6 @@
 /* The program in the fault tests (tests/faults.rs). It prints a line at each point the test waits for. */
 #include "common.h"
+#include "../../include/telecl.h"
 
 CASE_TELECL_ONLY(count_platforms) {
     cl_uint count = 0;
@@ -18,6 +19,51 @@ CASE_TELECL_ONLY(use_once) {
     read_all(buffer, &result, 4);
     NEED(result == 9422, "the kernel gave %d", result);
     say("served");
+}
+
+/* Multiplies a number on the first device of every platform. */
+CASE_TELECL_ONLY(use_every_platform) {
+    cl_platform_id all[8];
+    cl_uint count = 0;
+    OK(clGetPlatformIDs(8, all, &count));
+    for (cl_uint i = 0; i < count; i++) {
+        cl_device_id device;
+        OK(clGetDeviceIDs(all[i], CL_DEVICE_TYPE_ALL, 1, &device, NULL));
+        cl_context context = MADE(clCreateContext(NULL, 1, &device, NULL, NULL, &err));
+        cl_command_queue queue = MADE(clCreateCommandQueue(context, device, 0, &err));
+        cl_int value = 21 * ((cl_int)i + 1), result = 0;
+        cl_mem buffer = MADE(clCreateBuffer(context, CL_MEM_COPY_HOST_PTR, 4, &value, &err));
+        const char *source = "kernel void twice(global int *a) { *a *= 2; }";
+        cl_program program = MADE(clCreateProgramWithSource(context, 1, &source, NULL, &err));
+        OK(clBuildProgram(program, 1, &device, "", NULL, NULL));
+        cl_kernel kernel = MADE(clCreateKernel(program, "twice", &err));
+        OK(clSetKernelArg(kernel, 0, sizeof buffer, &buffer));
+        size_t one = 1;
+        OK(clEnqueueNDRangeKernel(queue, kernel, 1, NULL, &one, NULL, 0, NULL, NULL));
+        OK(clEnqueueReadBuffer(queue, buffer, CL_TRUE, 0, 4, &result, 0, NULL, NULL));
+        say("platform %u: %d", i, result);
+    }
+}
+
+/* Where the first device is, by the queries of include/telecl.h. */
+CASE_TELECL_ONLY(tell_node) {
+    open_device();
+    char name[256], address[256], node[256], extensions[4096];
+    cl_uint port;
+    cl_ulong round_trip;
+    cl_bool same;
+    OK(clGetPlatformInfo(platform, CL_PLATFORM_NAME, sizeof name, name, NULL));
+    OK(clGetDeviceInfo(device, CL_DEVICE_TELECL_ADDRESS, sizeof address, address, NULL));
+    OK(clGetDeviceInfo(device, CL_DEVICE_TELECL_PORT, sizeof port, &port, NULL));
+    OK(clGetDeviceInfo(device, CL_DEVICE_TELECL_ROUND_TRIP_NS, sizeof round_trip, &round_trip, NULL));
+    OK(clGetDeviceInfo(device, CL_DEVICE_TELECL_SAME_NODE, sizeof same, &same, NULL));
+    OK(clGetDeviceInfo(device, CL_DEVICE_TELECL_NODE_NAME, sizeof node, node, NULL));
+    OK(clGetDeviceInfo(device, CL_DEVICE_EXTENSIONS, sizeof extensions, extensions, NULL));
+    CHECK(strstr(extensions, CL_TELECL_NODE_EXTENSION_NAME), "the extension is not listed");
+    CHECK(round_trip > 0 && round_trip < 1000000000, "a round trip of %llu ns", (unsigned long long)round_trip);
+    CHECK(node[0], "the node has no name");
+    const char *at = strstr(name, " @ ");
+    say("%s%s port %u, %s", address, at ? at : " plain", port, same ? "same node" : "another node");
 }
 
 /* Ends when somebody sets `a[0]`, which nobody does. */

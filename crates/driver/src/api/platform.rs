@@ -116,11 +116,11 @@ impl ServiceNode {
         self.config.strict
     }
 
-    /// The address without the port, and the port; a Unix socket has port 0.
+    /// The host and the port, or a socket's path and 0.
     pub(crate) fn host_and_port(&self) -> (String, u16) {
         match &self.facts.address {
             telecl_net::Address::Tcp { host, port } => (host.clone(), *port),
-            unix @ telecl_net::Address::Unix(_) => (unix.to_string(), 0),
+            telecl_net::Address::Unix(path) => (path.display().to_string(), 0),
         }
     }
 }
