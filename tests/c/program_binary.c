@@ -200,6 +200,54 @@ CASE(a_device_with_il_takes_il_and_refuses_garbage) {
     EXPECT_CREATE(CL_INVALID_VALUE, clCreateProgramWithIL(context, "these are not words of il", 24, &err));
 }
 
+/* SPIR-V 1.0 for OpenCL: `kernel void store(global uint *p) { *p = K; }`, where K is constant number 7 and 5 by
+ * default. */
+static const cl_uint store_constant[] = {
+    0x7230203, 0x10000, 0x70000, 9, 0,                  /* header; ids below 9 */
+    0x20011, 4, 0x20011, 6,                             /* OpCapability Addresses, Kernel */
+    0x3000e, 2, 2,                                      /* OpMemoryModel Physical64 OpenCL */
+    0x5000f, 6, 1, 0x726f7473, 0x65,                    /* OpEntryPoint Kernel %1 "store" */
+    0x40047, 2, 1, 7,                                   /* OpDecorate %2 SpecId 7 */
+    0x20013, 3, 0x40015, 4, 0x20, 0,                    /* %3 void, %4 uint */
+    0x40020, 5, 5, 4, 0x40021, 6, 3, 5,                 /* %5 pointer to uint, %6 function of it */
+    0x40032, 4, 2, 5,                                   /* %2 = OpSpecConstant 5 */
+    0x50036, 3, 1, 0, 6, 0x30037, 5, 7, 0x200f8, 8,     /* OpFunction, its parameter %7, OpLabel */
+    0x5003e, 7, 2, 2, 4, 0x100fd, 0x10038,              /* OpStore %7 %2 Aligned 4, OpReturn, OpFunctionEnd */
+};
+
+static cl_uint stored_by(cl_program program) {
+    OK(clBuildProgram(program, 1, &device, "", NULL, NULL));
+    cl_kernel kernel = MADE(clCreateKernel(program, "store", &err));
+    cl_uint result = 0;
+    cl_mem buffer = buffer_of(CL_MEM_READ_WRITE, sizeof result, NULL);
+    set_arg(kernel, 0, sizeof buffer, &buffer);
+    run_kernel(kernel, 1);
+    read_all(buffer, &result, sizeof result);
+    return result;
+}
+
+CASE(a_program_from_il_runs_with_its_constants_as_they_are_set) {
+    open_device();
+    char version[256] = "";
+    OK(clGetDeviceInfo(device, CL_DEVICE_IL_VERSION, sizeof version, version, NULL));
+    if (!version[0]) SKIP("the device takes no IL");
+    cl_program plain = MADE(clCreateProgramWithIL(context, store_constant, sizeof store_constant, &err));
+    cl_uint result = stored_by(plain);
+    say("as it is: %u", result);
+    CHECK(result == 5, "the constant's default did not arrive");
+    size_t size = 0;
+    OK(clGetProgramInfo(plain, CL_PROGRAM_IL, 0, NULL, &size));
+    CHECK(size == sizeof store_constant, "the program has %zu bytes of IL", size);
+    cl_program other = MADE(clCreateProgramWithIL(context, store_constant, sizeof store_constant, &err));
+    cl_uint value = 4711;
+    OK(clSetProgramSpecializationConstant(other, 7, sizeof value, &value));
+    EXPECT(CL_INVALID_SPEC_ID, clSetProgramSpecializationConstant(other, 8, sizeof value, &value));
+    EXPECT(CL_INVALID_VALUE, clSetProgramSpecializationConstant(other, 7, sizeof value, NULL));
+    result = stored_by(other);
+    say("specialized: %u", result);
+    CHECK(result == value, "the constant that was set did not arrive");
+}
+
 CASE(built_in_kernels_are_those_the_device_names) {
     open_device();
     EXPECT_CREATE(CL_INVALID_CONTEXT, clCreateProgramWithBuiltInKernels(NULL, 1, &device, "x", &err));
