@@ -90,6 +90,32 @@ CASE(an_image_is_made_with_properties) {
     EXPECT_CREATE(CL_INVALID_PROPERTY, clCreateImageWithProperties(context, unknown, CL_MEM_READ_WRITE, &format, &desc, NULL, &err));
 }
 
+CASE(packets_travel_through_a_pipe) {
+    open_device();
+    if (!INFO(cl_bool, clGetDeviceInfo, device, CL_DEVICE_PIPE_SUPPORT)) SKIP("the device has no pipes");
+    EXPECT_CREATE(CL_INVALID_PIPE_SIZE, clCreatePipe(context, 0, 0, 16, NULL, &err));
+    EXPECT_CREATE(CL_INVALID_PIPE_SIZE, clCreatePipe(context, 0, 4, 0, NULL, &err));
+    cl_mem pipe = MADE(clCreatePipe(context, CL_MEM_HOST_NO_ACCESS, sizeof(cl_int), 16, NULL, &err));
+    say("packets of %u bytes, room for %u", INFO(cl_uint, clGetPipeInfo, pipe, CL_PIPE_PACKET_SIZE),
+        INFO(cl_uint, clGetPipeInfo, pipe, CL_PIPE_MAX_PACKETS));
+    cl_program program = program_of(
+        "kernel void put(write_only pipe int p) { int v = get_global_id(0) + 1; write_pipe(p, &v); }"
+        "kernel void get(read_only pipe int p, global int *sum) {"
+        "    int v = 0; if (read_pipe(p, &v) == 0) atomic_add(sum, v); }",
+        "-cl-std=CL2.0");
+    cl_kernel put = MADE(clCreateKernel(program, "put", &err)), get = MADE(clCreateKernel(program, "get", &err));
+    cl_int sum = 0;
+    cl_mem result = buffer_of(CL_MEM_READ_WRITE, sizeof sum, &sum);
+    set_arg(put, 0, sizeof pipe, &pipe);
+    set_arg(get, 0, sizeof pipe, &pipe);
+    set_arg(get, 1, sizeof result, &result);
+    run_kernel(put, 8);
+    run_kernel(get, 8);
+    read_all(result, &sum, sizeof sum);
+    say("sum %d", sum);
+    CHECK(sum == 36, "packets were lost");
+}
+
 CASE(a_device_without_pipes_refuses_them) {
     open_device();
     if (INFO(cl_bool, clGetDeviceInfo, device, CL_DEVICE_PIPE_SUPPORT)) SKIP("the device has pipes");
