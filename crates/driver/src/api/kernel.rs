@@ -1,6 +1,6 @@
 //! Kernels, their arguments, and running them.
 
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use telecl_sys::*;
 use telecl_wire::reply::{ArgKind, KernelOnDevice, KernelReport};
@@ -24,6 +24,8 @@ pub(crate) struct KernelFacts {
     attributes: Vec<u8>,
     args: Vec<ArgFacts>,
     devices: Vec<KernelOnDevice>,
+    /// Whether work-groups may have different sizes, once the vendor has been asked.
+    non_uniform: OnceLock<bool>,
 }
 
 #[derive(Debug)]
@@ -113,6 +115,7 @@ impl KernelFacts {
             attributes: report.attributes.to_vec(),
             args: args.collect(),
             devices: report.devices.clone(),
+            non_uniform: OnceLock::new(),
         }
     }
 
@@ -368,11 +371,42 @@ impl Kernel {
         if required.is_some_and(|required| (0..dimensions).any(|axis| required[axis] != local[axis])) {
             return Err(invalid);
         }
-        if !device.limits.non_uniform_groups && (0..dimensions).any(|axis| !global[axis].is_multiple_of(local[axis])) {
+        if !device.limits.non_uniform_groups && !divides(dimensions, global, local) {
             return Err(invalid);
         }
         Ok(())
     }
+
+    /// Whether only the vendor knows if these sizes are right: what a local size of zero means, and, until it
+    /// has been asked once, whether the kernel may have work-groups of different sizes. The device may allow
+    /// them; whether the program does depends on its language version and its options.
+    fn needs_a_verdict(&self, range: &NdRange, global: [u64; 3]) -> ClResult<bool> {
+        let dimensions = range.dimensions as usize;
+        let Some(local) = range.local else { return Ok(false) };
+        if local[..dimensions].contains(&0) {
+            return Ok(true);
+        }
+        match (divides(dimensions, global, local), self.facts.non_uniform.get()) {
+            (true, _) | (false, Some(true)) => Ok(false),
+            (false, Some(false)) => Err(ClError(CL_INVALID_WORK_GROUP_SIZE)),
+            (false, None) => Ok(true),
+        }
+    }
+
+    /// Remembers what the vendor said about work-groups of different sizes.
+    fn learn(&self, range: &NdRange, global: [u64; 3], verdict: ClResult<()>) -> ClResult<()> {
+        let dimensions = range.dimensions as usize;
+        let uneven = |local: [u64; 3]| !local[..dimensions].contains(&0) && !divides(dimensions, global, local);
+        if range.local.is_some_and(uneven) && matches!(verdict, Ok(()) | Err(ClError(CL_INVALID_WORK_GROUP_SIZE))) {
+            // Another thread may have learned the same.
+            let _ = self.facts.non_uniform.set(verdict.is_ok());
+        }
+        verdict
+    }
+}
+
+fn divides(dimensions: usize, global: [u64; 3], local: [u64; 3]) -> bool {
+    (0..dimensions).all(|axis| global[axis].is_multiple_of(local[axis]))
 }
 
 impl Submission<'_> {
@@ -403,7 +437,7 @@ impl Submission<'_> {
             self.uses(&memory)?;
             memory.check_alignment(device)?;
         }
-        let doubtful = range.local.is_some_and(|local| local[..range.dimensions as usize].contains(&0));
+        let doubtful = kernel.needs_a_verdict(range, global)?;
         let event = (self.needs_event() || doubtful).then(|| self.expect(kind, None));
         let message = RunKernel {
             command: self.command(event.as_ref()),
@@ -422,7 +456,7 @@ impl Submission<'_> {
         mark_known(&mut args);
         drop(args);
         match &event {
-            Some(event) if doubtful => self.verify(event)?,
+            Some(event) if doubtful => kernel.learn(range, global, self.verify(event))?,
             _ => {}
         }
         Ok(event.filter(|_| self.wants_event))

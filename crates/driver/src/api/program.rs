@@ -263,7 +263,8 @@ impl Program {
             }
             CL_PROGRAM_SOURCE => match &self.origin {
                 ProgramOrigin::Source(source) => c_string(source),
-                _ => c_string(&[]),
+                // A null string or nothing at all: vendors differ.
+                _ => self.ask(param)?,
             },
             CL_PROGRAM_IL => match &self.origin {
                 ProgramOrigin::Il(il) => InfoValue::Borrowed(il),
@@ -279,19 +280,14 @@ impl Program {
                 let names: Vec<&[u8]> = kernels.iter().map(|kernel| kernel.name.as_slice()).collect();
                 c_string(&names.join(&b';'))
             }
-            _ => {
-                let query = |call| Query {
-                    call,
-                    target: Target::Program,
-                    object: self.id(),
-                    device: 0,
-                    index: 0,
-                    param,
-                    input: &[],
-                };
-                InfoValue::Owned(self.context.session.call(query)?)
-            }
+            _ => self.ask(param)?,
         })
+    }
+
+    fn ask(&self, param: cl_program_info) -> ClResult<InfoValue<'_>> {
+        let object = self.id();
+        let query = |call| Query { call, target: Target::Program, object, device: 0, index: 0, param, input: &[] };
+        self.context.session.call(query).map(InfoValue::Owned)
     }
 
     /// `clGetProgramBuildInfo`.

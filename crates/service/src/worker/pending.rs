@@ -81,11 +81,12 @@ fn start_lane() -> Option<Sender<Arc<Wait>>> {
 
 fn walk(waits: &Receiver<Arc<Wait>>) {
     for wait in waits {
-        // Fails where the command does; the event itself says with what.
-        let _ = wait.event.wait();
+        // Fails where the command does; the event itself says with what. Intel's runtime (2026) says so only here.
+        let failure = wait.event.wait().err();
         let status = loop {
             match wait.event.status() {
-                Ok(status) if status <= CL_COMPLETE => break status,
+                Ok(CL_COMPLETE) => break failure.map_or(CL_COMPLETE, ClError::code),
+                Ok(status) if status < CL_COMPLETE => break status,
                 // A driver whose wait returned too early: its event is looked at until it has ended.
                 Ok(_) => thread::sleep(Duration::from_millis(1)),
                 Err(ClError(code)) => break code,
