@@ -13,7 +13,8 @@ use super::context::Context;
 use super::format::element_size;
 use super::info::{InfoValue, value};
 use super::memory::{
-    HOST_POINTER_FLAGS, Memory, MemoryKind, check_flags, check_host_pointer, inherited_flags, with_default_access,
+    DEVICE_ACCESS, HOST_POINTER_FLAGS, Memory, MemoryKind, check_flags, check_host_pointer, inherited_flags,
+    with_default_access,
 };
 use crate::host::{HostBox, HostPointer};
 
@@ -260,8 +261,9 @@ impl Memory {
                 return Err(ClError(CL_INVALID_IMAGE_DESCRIPTOR));
             }
         }
-        // CL_IMAGE_FORMAT_NOT_SUPPORTED if there are no devices in context that support image_format.
-        let supported = context.image_formats(flags & !HOST_POINTER_FLAGS, shape.kind)?;
+        // CL_IMAGE_FORMAT_NOT_SUPPORTED if there are no devices in context that support image_format. How the host
+        // gets at the image has no say in that, and NVIDIA's driver (580) refuses the question.
+        let supported = context.image_formats(flags & DEVICE_ACCESS, shape.kind)?;
         let same = |f: &cl_image_format| {
             f.image_channel_order == format.image_channel_order
                 && f.image_channel_data_type == format.image_channel_data_type
