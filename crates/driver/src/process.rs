@@ -5,7 +5,7 @@
 //! handles from before the fork answer CL_INVALID_*, platforms and devices stay valid and connect
 //! anew when they are used. Once exit has begun, releases succeed, creates fail, nothing waits.
 
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd};
 use std::ptr;
 use std::sync::Mutex;
 use std::sync::Once;
@@ -62,8 +62,8 @@ pub(crate) fn is_exiting() -> bool {
 }
 
 /// Remembers a session's socket for [`after_fork_in_child`].
-pub(crate) fn remember_socket(socket: BorrowedFd<'_>) {
-    let raw = socket.as_raw_fd();
+pub(crate) fn remember_socket(socket: impl AsFd) {
+    let raw = socket.as_fd().as_raw_fd();
     for slot in &SOCKETS {
         if slot.compare_exchange(-1, raw, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
             return;
@@ -72,8 +72,8 @@ pub(crate) fn remember_socket(socket: BorrowedFd<'_>) {
 }
 
 /// Forgets a socket that is about to be closed.
-pub(crate) fn forget_socket(socket: BorrowedFd<'_>) {
-    let raw = socket.as_raw_fd();
+pub(crate) fn forget_socket(socket: impl AsFd) {
+    let raw = socket.as_fd().as_raw_fd();
     for slot in &SOCKETS {
         if slot.compare_exchange(raw, -1, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
             return;

@@ -13,7 +13,7 @@ mod receive;
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use telecl_net::{FrameReceiver, FrameSender, Stream};
 use telecl_sys::{CL_DEVICE_NOT_AVAILABLE, CL_OUT_OF_HOST_MEMORY, CL_OUT_OF_RESOURCES, ClError, ClResult};
@@ -78,7 +78,7 @@ impl Session {
     fn new(address: String, receiver: FrameReceiver, sender: FrameSender) -> std::io::Result<Arc<Session>> {
         let stream = sender.stream().try_clone()?;
         for socket in [receiver.stream(), sender.stream(), &stream] {
-            process::remember_socket(std::os::fd::AsFd::as_fd(socket));
+            process::remember_socket(socket);
         }
         Ok(Arc::new(Session {
             address,
@@ -253,11 +253,11 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         self.stream.shutdown();
-        let sender = self.sender.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
-        process::forget_socket(std::os::fd::AsFd::as_fd(sender.stream()));
-        process::forget_socket(std::os::fd::AsFd::as_fd(&self.stream));
-        if let Some(receiver) = self.receiver.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner) {
-            process::forget_socket(std::os::fd::AsFd::as_fd(receiver.stream()));
+        let sender = self.sender.get_mut().unwrap_or_else(PoisonError::into_inner);
+        process::forget_socket(sender.stream());
+        process::forget_socket(&self.stream);
+        if let Some(receiver) = self.receiver.get_mut().unwrap_or_else(PoisonError::into_inner) {
+            process::forget_socket(receiver.stream());
         }
     }
 }

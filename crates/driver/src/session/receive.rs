@@ -38,7 +38,7 @@ fn run(session: &Weak<Session>, mut receiver: FrameReceiver) {
     if let Some(session) = session.upgrade() {
         session.lose(&reason);
     }
-    crate::process::forget_socket(std::os::fd::AsFd::as_fd(receiver.stream()));
+    crate::process::forget_socket(receiver.stream());
 }
 
 enum Next {
