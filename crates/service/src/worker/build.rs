@@ -131,8 +131,8 @@ impl Session {
 /// The option without which many compilers forget what a kernel's arguments are; known since OpenCL 1.2.
 const ARG_INFO: &[u8] = b"-cl-kernel-arg-info";
 
-/// Whether we may add [`ARG_INFO`] to what the program wants. With it, NVIDIA's compiler (driver 580) makes other code:
-/// invalid PTX for kernels without arguments, and slow kernels elsewhere.
+/// Whether we may add [`ARG_INFO`] to what the program wants. With it, NVIDIA's compiler (driver 580) makes invalid
+/// PTX of kernels without arguments.
 fn may_ask_for_args(devices: &[Device], options: &CStr) -> bool {
     let asked = options.to_bytes().windows(ARG_INFO.len()).any(|window| window == ARG_INFO);
     !asked && !devices.iter().any(is_nvidia)

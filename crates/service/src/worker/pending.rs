@@ -1,7 +1,8 @@
 //! Waiting for the end of the vendor's commands.
 //!
 //! Commands of an in-order queue end in order, so one thread waits for them one after the other: that is as fast as
-//! the vendor's own clWaitForEvents. Callbacks are not: those of NVIDIA's driver (580) come about 60 µs late.
+//! the vendor's own clWaitForEvents. Callbacks would not do: NVIDIA's driver (580) gives them
+//! CL_COMPLETE where the event has failed, and PoCL 3.1 does not always call.
 //!
 //! Commands of an out-of-order queue end in any order. For them there is the vendor's callback, but it cannot be the
 //! only way: PoCL 3.1 never calls back for a command that failed because of its wait list (its events simply turn to
