@@ -5,13 +5,17 @@
 #![forbid(unsafe_code)]
 
 mod address;
+mod bell;
+mod idle;
 mod node;
 mod receive;
 mod send;
 mod stream;
 
 pub use address::{Address, AddressError};
+pub use bell::Bell;
+pub use idle::{Idle, Sleep, Spin};
 pub use node::{boot_id, host_name};
-pub use receive::{Frame, FrameReceiver, Payload, ReceiveError};
+pub use receive::{Frame, FrameReceiver, Payload, Progress, ReceiveError};
 pub use send::FrameSender;
 pub use stream::{ConnectError, Listener, Stream};

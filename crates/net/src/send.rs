@@ -30,6 +30,15 @@ impl FrameSender {
         &self.stream
     }
 
+    /// How many bytes wait for [`FrameSender::flush`].
+    pub fn pending(&self) -> usize {
+        self.pending.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.pending.is_empty()
+    }
+
     /// Adds a frame; sends only if its payload is large or much is pending.
     pub fn push<'a, M: Message<'a>>(&mut self, message: &M, payload: &[u8]) -> io::Result<()> {
         let start = self.pending.len();
@@ -51,6 +60,9 @@ impl FrameSender {
 
     /// Sends what is pending.
     pub fn flush(&mut self) -> io::Result<()> {
+        if self.pending.is_empty() {
+            return Ok(());
+        }
         self.transmit(&[])
     }
 

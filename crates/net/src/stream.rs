@@ -9,6 +9,8 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use rustix::io::Errno;
+use rustix::net::RecvFlags;
 use rustix::net::sockopt::{self, Timeout};
 
 use crate::Address;
@@ -66,6 +68,29 @@ impl Stream {
     /// Limits how long a send may wait; `None` is for ever.
     pub fn set_send_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
         Ok(sockopt::set_socket_timeout(&self.0, Timeout::Send, timeout)?)
+    }
+
+    /// Receives what there is, waiting for it; 0 at the end of the stream.
+    pub(crate) fn receive(&self, target: &mut [u8]) -> io::Result<usize> {
+        loop {
+            match rustix::net::recv(&self.0, &mut *target, RecvFlags::empty()) {
+                Ok((_, n)) => return Ok(n),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Receives what there is; `None` if that is nothing.
+    pub(crate) fn try_receive(&self, target: &mut [u8]) -> io::Result<Option<usize>> {
+        loop {
+            match rustix::net::recv(&self.0, &mut *target, RecvFlags::DONTWAIT) {
+                Ok((_, n)) => return Ok(Some(n)),
+                Err(Errno::AGAIN) => return Ok(None),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
     }
 
     /// Ends the connection in both directions; a thread that waits for it wakes up.

@@ -183,6 +183,12 @@ impl Event {
 
     /// Waits until the command has ended.
     pub(crate) fn wait(&self) -> cl_int {
+        let session = &self.context.session;
+        session.push_out();
+        // A user event is set by another thread, not by something that arrives.
+        if self.queue.is_some() {
+            session.receive_until(|| self.status() <= CL_COMPLETE);
+        }
         let mut progress = lock(&self.progress);
         while progress.status > CL_COMPLETE {
             if process::is_exiting() {

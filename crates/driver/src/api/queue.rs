@@ -144,7 +144,7 @@ impl Queue {
 
     /// `clFlush`.
     pub(crate) fn flush(&self) -> ClResult<()> {
-        self.context.session.post(&Flush { queue: self.id() }, &[])
+        self.context.session.post_now(&Flush { queue: self.id() }, &[])
     }
 
     /// `clFinish`; reports what failed since the last call that waited.

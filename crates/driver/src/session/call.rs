@@ -55,6 +55,10 @@ struct Slot {
 }
 
 impl Slot {
+    fn is_filled(&self) -> bool {
+        lock(&self.answer).is_some()
+    }
+
     fn wait(&self) -> Answer {
         let mut answer = lock(&self.answer);
         loop {
@@ -102,13 +106,13 @@ impl Calls {
 impl Session {
     /// Sends a request and waits for its answer, whatever its status.
     pub(crate) fn ask<'a, M: Message<'a>>(
-        &self,
+        self: &Arc<Self>,
         payload: &[u8],
         request: impl FnOnce(CallId) -> M,
     ) -> ClResult<Answer> {
         let slot = Arc::new(Slot::default());
         let id = self.calls.open(Waiter::Thread(Arc::clone(&slot)));
-        if let Err(error) = self.post(&request(id), payload) {
+        if let Err(error) = self.post_now(&request(id), payload) {
             self.calls.close(id);
             return Err(error);
         }
@@ -116,11 +120,12 @@ impl Session {
         if self.is_lost() || process::is_exiting() {
             self.fail_calls();
         }
+        self.receive_until(|| slot.is_filled());
         Ok(slot.wait())
     }
 
     /// Sends a request, waits, and returns the payload of a successful answer.
-    pub(crate) fn call<'a, M: Message<'a>>(&self, request: impl FnOnce(CallId) -> M) -> ClResult<Vec<u8>> {
+    pub(crate) fn call<'a, M: Message<'a>>(self: &Arc<Self>, request: impl FnOnce(CallId) -> M) -> ClResult<Vec<u8>> {
         match self.ask(&[], request)? {
             (CL_SUCCESS, payload) => Ok(payload),
             (status, _) => Err(ClError(status)),

@@ -46,13 +46,26 @@ thread_local! {
     static RECEIVER: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether this is a session's receiver thread, which must never run the program's code.
+/// Whether this thread is taking frames, in which it must neither run the program's code nor wait for the sender.
 pub(crate) fn on_receiver_thread() -> bool {
     RECEIVER.get()
 }
 
-pub(super) fn mark_receiver_thread() {
-    RECEIVER.set(true);
+/// Marks a thread that takes frames, until it is dropped.
+#[derive(Debug)]
+pub(super) struct ReceiverMark(());
+
+impl ReceiverMark {
+    pub(super) fn set() -> ReceiverMark {
+        RECEIVER.set(true);
+        ReceiverMark(())
+    }
+}
+
+impl Drop for ReceiverMark {
+    fn drop(&mut self) {
+        RECEIVER.set(false);
+    }
 }
 
 fn block_signals() -> libc::sigset_t {

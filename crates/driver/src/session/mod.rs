@@ -1,13 +1,14 @@
 //! One connection to one service: the ordered stream out, completions and answers back in.
 //!
-//! Threads of the program append messages under the sender's lock. One thread per session
-//! (`telecl-rx`) takes what comes back: it completes events, wakes waiters and puts data where the
-//! program asked for it. Callbacks of the program run on a thread of their own (`telecl-callbacks`),
-//! so that they may call any API function. Both start with the first message.
+//! Threads of the program append messages under the sender's lock. What comes back is taken by a thread that waits
+//! for something, or by one of the session (`telecl-rx`) while none does: it completes events, wakes waiters and
+//! puts data where the program asked for it. Callbacks of the program run on a thread of their own
+//! (`telecl-callbacks`), so that they may call any API function.
 
 mod call;
 mod callbacks;
 mod connect;
+mod outbox;
 mod receive;
 
 use std::collections::hash_map::Entry;
@@ -15,7 +16,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
-use telecl_net::{FrameReceiver, FrameSender, Stream};
+use telecl_net::{Bell, FrameReceiver, FrameSender, Spin, Stream};
 use telecl_sys::{CL_DEVICE_NOT_AVAILABLE, CL_OUT_OF_HOST_MEMORY, CL_OUT_OF_RESOURCES, ClError, ClResult};
 use telecl_wire::request::{Kind, Message, Release, Stage};
 use telecl_wire::{CHUNK, FIRST_DRIVER_ID};
@@ -53,20 +54,24 @@ struct ShippedFiles {
 
 /// A connection to a service.
 ///
-/// Locks: `sender`, `calls`, `pending`, `contexts` and `shipped` are each taken alone, for a few lines.
+/// Locks: `outbox`, `calls`, `pending`, `contexts` and `shipped` are each taken alone, for a few lines.
 #[derive(Debug)]
 pub(crate) struct Session {
     /// What the platform name and the log call it.
     address: String,
-    sender: Mutex<FrameSender>,
-    /// The receiving half, until the receiver thread takes it.
-    receiver: Mutex<Option<FrameReceiver>>,
+    outbox: outbox::Outbox,
+    /// Held by whoever takes frames.
+    receiver: Mutex<FrameReceiver>,
+    /// Wakes the receiver thread; there from the first context on.
+    bell: OnceLock<Arc<Bell>>,
     stream: Stream,
     next_id: AtomicU64,
     calls: call::Calls,
     pending: Mutex<HashMap<u64, Pending>>,
     contexts: Mutex<HashMap<u64, Weak<Context>>>,
     shipped: Mutex<ShippedFiles>,
+    /// Held while the threads are started.
+    starting: Mutex<()>,
     /// Held while files and trees are sent, so that nobody names a tree before it is there.
     shipping: Mutex<()>,
     callbacks: OnceLock<Callbacks>,
@@ -75,15 +80,18 @@ pub(crate) struct Session {
 
 impl Session {
     /// A session over a connection whose handshake is done. Starts nothing yet.
-    fn new(address: String, receiver: FrameReceiver, sender: FrameSender) -> std::io::Result<Arc<Session>> {
+    fn new(address: String, mut receiver: FrameReceiver, sender: FrameSender) -> std::io::Result<Arc<Session>> {
         let stream = sender.stream().try_clone()?;
+        receiver.set_idle(Spin::new(receive::SPIN));
         for socket in [receiver.stream(), sender.stream(), &stream] {
             process::remember_socket(socket);
         }
         Ok(Arc::new(Session {
             address,
-            sender: Mutex::new(sender),
-            receiver: Mutex::new(Some(receiver)),
+            outbox: outbox::Outbox::new(sender),
+            receiver: Mutex::new(receiver),
+            bell: OnceLock::new(),
+            starting: Mutex::default(),
             stream,
             next_id: AtomicU64::new(FIRST_DRIVER_ID),
             calls: call::Calls::default(),
@@ -98,20 +106,26 @@ impl Session {
 
     /// Starts the threads; called when the first context is made.
     pub(crate) fn start(self: &Arc<Self>) -> ClResult<()> {
-        let mut waiting = lock(&self.receiver);
-        if waiting.is_none() {
+        let _starting = lock(&self.starting);
+        if self.bell.get().is_some() {
             return Ok(());
         }
         if self.callbacks.get().is_none() {
             let callbacks = Callbacks::start().map_err(|_| ClError(CL_OUT_OF_HOST_MEMORY))?;
             let _ = self.callbacks.set(callbacks);
         }
-        let Some(receiver) = waiting.take() else { return Ok(()) };
-        receive::start(self, receiver).map_err(|error| {
-            // The receiving half went with the thread that could not start.
-            self.lose(&format!("no thread for it: {error}"));
+        let started = self.stream.try_clone().and_then(Bell::new).and_then(|bell| {
+            let bell = Arc::new(bell);
+            receive::start(self, Arc::clone(&bell))?;
+            process::remember_socket(&*bell);
+            Ok(bell)
+        });
+        let bell = started.map_err(|error| {
+            log::debug(format_args!("no thread for {}: {error}", self.address));
             ClError(CL_OUT_OF_HOST_MEMORY)
-        })
+        })?;
+        let _ = self.bell.set(bell);
+        Ok(())
     }
 
     pub(crate) fn is_lost(&self) -> bool {
@@ -127,22 +141,42 @@ impl Session {
         self.next_id.fetch_add(count, Ordering::Relaxed)
     }
 
-    /// Puts a one-way message on the stream.
+    /// Puts a one-way message on the stream. It leaves at once, or with those that follow it closely.
     pub(crate) fn post<'a, M: Message<'a>>(&self, message: &M, payload: &[u8]) -> ClResult<()> {
+        self.put(message, payload, outbox::Haste::WithOthers)
+    }
+
+    /// As [`Session::post`], for a message that somebody waits for.
+    pub(crate) fn post_now<'a, M: Message<'a>>(&self, message: &M, payload: &[u8]) -> ClResult<()> {
+        self.put(message, payload, outbox::Haste::AtOnce)
+    }
+
+    /// Sends what has been put on the stream and has not left; called before a thread waits.
+    pub(crate) fn push_out(&self) {
+        // A link that fails is noticed where its end is received.
+        if let Err(error) = self.outbox.flush() {
+            self.sending_failed(&error);
+        }
+    }
+
+    fn put<'a, M: Message<'a>>(&self, message: &M, payload: &[u8], haste: outbox::Haste) -> ClResult<()> {
         if self.is_lost() || process::is_exiting() {
             return Err(ClError(CL_DEVICE_NOT_AVAILABLE));
         }
-        let sent = lock(&self.sender).send(message, payload);
-        sent.map_err(|error| {
+        self.outbox.put(message, payload, haste).map_err(|error| {
             if error.kind() == std::io::ErrorKind::InvalidInput {
                 // Too long for a frame: nothing was sent, and the session goes on.
                 return ClError(CL_OUT_OF_RESOURCES);
             }
-            // The receiver thread sees the end too and fails everything that is pending.
-            log::debug(format_args!("cannot send to {}: {error}", self.address));
-            self.stream.shutdown();
+            self.sending_failed(&error);
             ClError(CL_DEVICE_NOT_AVAILABLE)
         })
+    }
+
+    fn sending_failed(&self, error: &std::io::Error) {
+        // Whoever receives sees the end too and fails everything that is pending.
+        log::debug(format_args!("cannot send to {}: {error}", self.address));
+        self.stream.shutdown();
     }
 
     /// Puts data on the stream that a later message uses: as its payload if that is small enough
@@ -253,11 +287,8 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         self.stream.shutdown();
-        let sender = self.sender.get_mut().unwrap_or_else(PoisonError::into_inner);
-        process::forget_socket(sender.stream());
+        self.outbox.close();
         process::forget_socket(&self.stream);
-        if let Some(receiver) = self.receiver.get_mut().unwrap_or_else(PoisonError::into_inner) {
-            process::forget_socket(receiver.stream());
-        }
+        process::forget_socket(self.receiver.get_mut().unwrap_or_else(PoisonError::into_inner).stream());
     }
 }

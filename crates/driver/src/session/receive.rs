@@ -1,44 +1,47 @@
-//! The receiver thread: what workers send, in the order in which they send it.
+//! Taking what the worker sends, in the order in which it is sent.
+//!
+//! Whoever waits for something takes frames itself, as long as nobody else does: a thread that has to be woken
+//! costs more than a short command. The receiver thread (`telecl-rx`) does it while nobody waits.
 
 use std::io;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, MutexGuard, TryLockError, Weak};
+use std::time::Duration;
 
-use telecl_net::{Frame, FrameReceiver, ReceiveError};
+use telecl_net::{Bell, Frame, FrameReceiver, Idle, Progress, ReceiveError, Spin};
 use telecl_sys::ClError;
 use telecl_wire::DecodeError;
 use telecl_wire::reply::FromWorker;
 
-use super::callbacks::{mark_receiver_thread, spawn};
+use super::callbacks::{ReceiverMark, on_receiver_thread, spawn};
 use super::{Session, log};
 use crate::registry::lock;
 
+/// How long a thread looks at the link before it sleeps there.
+pub(super) const SPIN: Duration = Duration::from_micros(100);
+
+/// How long a thread hopes that another, which has the link, brings what it waits for.
+const HOPE: Duration = Duration::from_micros(20);
+
 /// Starts the thread. It holds the session only weakly, so that the last user closes it.
-pub(super) fn start(session: &Arc<Session>, receiver: FrameReceiver) -> io::Result<()> {
+pub(super) fn start(session: &Arc<Session>, bell: Arc<Bell>) -> io::Result<()> {
     let session = Arc::downgrade(session);
     spawn("telecl-rx", 256 << 10, move || {
-        mark_receiver_thread();
-        run(&session, receiver);
+        let _mark = ReceiverMark::set();
+        run(&session, &bell);
+        crate::process::forget_socket(&*bell);
     })
 }
 
-fn run(session: &Weak<Session>, mut receiver: FrameReceiver) {
-    let reason = loop {
-        let frame = match receiver.next_frame() {
-            Ok(Some(frame)) => frame,
-            Ok(None) => break "the service closed the connection".to_owned(),
-            Err(error) => break error.to_string(),
-        };
-        let Some(session) = session.upgrade() else { break String::new() };
-        match session.take(frame) {
-            Ok(Next::Continue) => {}
-            Ok(Next::Stop(reason)) => break reason,
-            Err(error) => break error.to_string(),
+fn run(session: &Weak<Session>, bell: &Bell) {
+    while bell.wait().is_ok() {
+        let Some(session) = session.upgrade() else { return };
+        let mut receiver = lock(&session.receiver);
+        session.take_arrived(&mut receiver);
+        drop(receiver);
+        if session.is_lost() {
+            return;
         }
-    };
-    if let Some(session) = session.upgrade() {
-        session.lose(&reason);
     }
-    crate::process::forget_socket(receiver.stream());
 }
 
 enum Next {
@@ -47,6 +50,61 @@ enum Next {
 }
 
 impl Session {
+    /// Takes frames until `done`. Returns early if another thread does so, or if the session is lost; then its
+    /// callers wait for that thread, or find what they wait for failed.
+    pub(crate) fn receive_until(self: &Arc<Self>, done: impl Fn() -> bool) {
+        if done() || on_receiver_thread() {
+            return;
+        }
+        let Some(bell) = self.bell.get() else { return };
+        let Some(mut receiver) = self.claim_receiver(&done) else { return };
+        let _mark = ReceiverMark::set();
+        bell.mute();
+        while !done() && !self.is_lost() {
+            let progress = receiver.wait();
+            self.take_next(&mut receiver, progress);
+        }
+        // The bell knows only of what has not been read.
+        self.take_arrived(&mut receiver);
+        bell.unmute();
+    }
+
+    fn claim_receiver(&self, done: impl Fn() -> bool) -> Option<MutexGuard<'_, FrameReceiver>> {
+        let mut hope = Spin::new(HOPE);
+        loop {
+            match self.receiver.try_lock() {
+                Ok(receiver) => return Some(receiver),
+                Err(TryLockError::Poisoned(receiver)) => return Some(receiver.into_inner()),
+                Err(TryLockError::WouldBlock) if done() || !hope.turn() => return None,
+                Err(TryLockError::WouldBlock) => {}
+            }
+        }
+    }
+
+    /// Takes all frames that are there.
+    fn take_arrived(self: &Arc<Self>, receiver: &mut FrameReceiver) {
+        while !self.is_lost() {
+            match receiver.look() {
+                Ok(Progress::Nothing) => return,
+                progress => self.take_next(receiver, progress),
+            }
+        }
+    }
+
+    fn take_next(self: &Arc<Self>, receiver: &mut FrameReceiver, progress: Result<Progress, ReceiveError>) {
+        let taken = match progress {
+            Ok(Progress::Ready) => self.take(receiver.frame()),
+            Ok(Progress::Nothing) => Ok(Next::Continue),
+            Ok(Progress::Closed) => Ok(Next::Stop("the service closed the connection".to_owned())),
+            Err(error) => Err(error),
+        };
+        match taken {
+            Ok(Next::Continue) => {}
+            Ok(Next::Stop(reason)) => self.lose(&reason),
+            Err(error) => self.lose(&error.to_string()),
+        }
+    }
+
     fn take(self: &Arc<Self>, mut frame: Frame<'_>) -> Result<Next, ReceiveError> {
         match FromWorker::decode(frame.opcode, frame.body)? {
             FromWorker::Reply(reply) => {

@@ -1,5 +1,7 @@
 //! Commands without host memory: kernels, copies, fills, markers. Each is one of the vendor's commands.
 
+use std::sync::Arc;
+
 use telecl_opencl::{ClError, ClResult, Event, ImageRegion, Mem, NdRange, Order, Queue, RectSide};
 use telecl_sys::*;
 use telecl_wire::request::*;
@@ -44,13 +46,13 @@ impl Session {
         self.enqueued(command.queue);
         if command.event != 0 {
             let event = event.ok_or(ClError(CL_OUT_OF_RESOURCES))?;
-            self.report_end(command, event, after);
+            self.report_end(command, Arc::new(event), after);
         }
         Ok(())
     }
 
     /// Has the end of a command reported, once all of `after` have been.
-    pub(super) fn report_end(&mut self, command: &Command<'_>, event: Event, after: Vec<Token>) {
+    pub(super) fn report_end(&mut self, command: &Command<'_>, event: Arc<Event>, after: Vec<Token>) {
         let Ok(entry) = self.queues.get_mut(command.queue) else { return };
         let report = Report::Completed { event: command.event, profiling: entry.profiling };
         let group = self.completion.begin(report, 1, after);
@@ -60,7 +62,7 @@ impl Session {
     }
 
     /// Puts a command's event where later commands find it.
-    pub(super) fn note_command(&mut self, command: &Command<'_>, event: Event, token: Token) {
+    pub(super) fn note_command(&mut self, command: &Command<'_>, event: Arc<Event>, token: Token) {
         /// Beyond this many commands of an out-of-order queue, those that have ended are forgotten.
         const MANY: usize = 256;
         self.events.insert(command.event, Ok(EventEntry { event, token: Some(token) }));

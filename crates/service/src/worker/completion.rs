@@ -1,12 +1,13 @@
-//! The thread that tells the driver what has ended.
+//! Telling the driver what has ended.
 //!
-//! Vendors call back in any order and on any thread, but a program that has seen a command end may rely on everything
+//! What has ended is reported by the thread that noticed it, if it is one of ours; for the vendors' own threads there is
+//! the completion thread. Vendors call back in any order and on any thread, but a program that has seen a command end may rely on everything
 //! before it: the data of an earlier read, the status of an event that was waited for. So every command the driver
 //! asked about has a [`Token`], knows the tokens that come before it, and is reported after them.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
-use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
@@ -15,19 +16,24 @@ use std::time::{Duration, Instant};
 use telecl_opencl::{Event, Queue};
 use telecl_sys::*;
 use telecl_wire::region::Region;
-use telecl_wire::reply::{Completed, ContextNotice, Data, StatusReached};
+use telecl_wire::reply::{Completed, ContextNotice, Data, Reply, StatusReached};
 
 use super::link::Link;
 use super::output::Output;
-use super::pending::{Ends, Pending};
+use super::pending::{Ends, Lanes, Pending, Weight};
 use super::staging::Chunk;
 use super::start::guarded;
+use super::table::IdHash;
 
 /// How often events are looked at while something is open: soon after a failure, seldom otherwise.
 const FASTEST: Duration = Duration::from_millis(5);
 const SLOWEST: Duration = Duration::from_millis(500);
 /// … and while nothing is.
 const IDLE: Duration = Duration::from_secs(5);
+/// How long the executor may leave lanes alone while it is busy in the vendor's driver.
+const NEGLECT: Duration = Duration::from_millis(2);
+/// How often the completion thread looks for neglected lanes in vain before it stops.
+const IN_VAIN: u32 = 10;
 
 /// Names a command that is to be reported. Later commands have larger ones.
 pub(crate) type Token = u64;
@@ -36,13 +42,15 @@ pub(crate) type Token = u64;
 #[derive(Debug)]
 pub(crate) enum Note {
     /// One of the vendor's commands behind a command of the driver has ended.
-    PartEnded { group: Arc<Group>, event: Event, status: i32, data: Option<(Region, Chunk)> },
+    PartEnded { group: Arc<Group>, event: Arc<Event>, status: i32, data: Option<(Region, Chunk)> },
     /// So many of them have come to nothing, or are accounted for.
     Settled { group: Arc<Group>, parts: usize, status: i32 },
     /// A watched event has reached a status.
     Reached { event: u64, status: i32 },
     /// Something has failed, and others may have failed with it unnoticed.
     LookAround,
+    /// Commands stand in lanes that were empty.
+    Guard,
     /// The vendor has something to say about a context.
     Notice { context: u64, message: String, private_info: Vec<u8> },
 }
@@ -59,7 +67,7 @@ pub(crate) struct Group {
     /// The first error among them.
     status: AtomicI32,
     /// The first and the last of the vendor's events.
-    ends: OnceLock<(Event, Event)>,
+    ends: OnceLock<(Arc<Event>, Arc<Event>)>,
 }
 
 /// What is sent when all has ended.
@@ -72,13 +80,13 @@ pub(crate) enum Report {
     /// The reply to a finish of this queue.
     Finished {
         call: u64,
-        queue: Queue,
+        queue: Arc<Queue>,
     },
 }
 
 impl Group {
     /// Sets where profiling times come from; to be called before the last part can end.
-    pub(crate) fn set_ends(&self, first: Event, last: Event) {
+    pub(crate) fn set_ends(&self, first: Arc<Event>, last: Arc<Event>) {
         // A second call changes nothing.
         let _ = self.ends.set((first, last));
     }
@@ -97,15 +105,19 @@ impl Group {
 #[derive(Debug, Default)]
 struct Ledger {
     last: Token,
-    open: HashSet<Token>,
+    open: HashSet<Token, IdHash>,
 }
 
-/// The way to the completion thread.
+/// The way to report, from any thread.
 #[derive(Clone, Debug)]
 pub(crate) struct Completion {
     notes: Sender<Note>,
     ledger: Arc<Mutex<Ledger>>,
+    reporter: Arc<Mutex<Reporter>>,
     pending: Pending,
+    lanes: Lanes,
+    /// Whether the completion thread looks after the lanes.
+    guarded: Arc<AtomicBool>,
 }
 
 impl Completion {
@@ -113,22 +125,32 @@ impl Completion {
     pub(crate) fn start(link: Arc<Link>, output: Arc<Output>) -> io::Result<Completion> {
         let (notes, received) = mpsc::channel();
         let ledger = Arc::new(Mutex::new(Ledger::default()));
-        let pending = Pending::default();
         let reporter = Reporter {
-            link,
+            link: Arc::clone(&link),
             output,
             ledger: Arc::clone(&ledger),
-            parked: HashMap::new(),
-            pending: pending.clone(),
+            parked: HashMap::default(),
+            notes: notes.clone(),
+        };
+        let completion = Completion {
+            notes,
+            ledger,
+            reporter: Arc::new(Mutex::new(reporter)),
+            pending: Pending::default(),
+            lanes: Lanes::new(Arc::clone(&link)),
+            guarded: Arc::default(),
+        };
+        let attendant = Attendant {
+            link: Arc::clone(&link),
+            completion: completion.clone(),
             rhythm: SLOWEST,
             swept: Instant::now(),
+            taken: 0,
+            in_vain: 0,
         };
         let thread = thread::Builder::new().name("telecl-completion".into()).stack_size(512 << 10);
-        thread.spawn(move || {
-            let link = Arc::clone(&reporter.link);
-            guarded(&link, "completion", move || reporter.run(&received));
-        })?;
-        Ok(Completion { notes, ledger, pending })
+        thread.spawn(move || guarded(&link, "completion", move || attendant.run(&received)))?;
+        Ok(completion)
     }
 
     /// Opens a command of `parts` of the vendor's commands that is reported after those in `after`.
@@ -147,7 +169,6 @@ impl Completion {
 
     /// Gives up a command that was opened but never came to be; its end is reported by the caller.
     pub(crate) fn abandon(&self, group: &Arc<Group>) {
-        // Through the channel, because others may be waiting for it.
         let parts = group.left.load(Ordering::Acquire);
         self.settled(group, parts, i32::MIN);
     }
@@ -160,42 +181,78 @@ impl Completion {
 
     /// Says that parts of a command will not come, or come with no event of their own.
     pub(crate) fn settled(&self, group: &Arc<Group>, parts: usize, status: i32) {
-        self.note(Note::Settled { group: Arc::clone(group), parts, status });
+        self.report(Note::Settled { group: Arc::clone(group), parts, status });
     }
 
     /// Counts the end of `event` as the end of one part.
-    pub(crate) fn watch(&self, ends: &Ends, group: &Arc<Group>, event: &Event) {
-        let (completion, group) = (self.clone(), Arc::clone(group));
-        ends.on_end(event, move |status, event| {
-            completion.note(Note::PartEnded { group, event: event.clone(), status, data: None });
+    pub(crate) fn watch(&self, ends: &Ends, group: &Arc<Group>, event: &Arc<Event>) {
+        let group = Arc::clone(group);
+        self.on_end(ends, event, Weight::Light, move |status, event| Note::PartEnded {
+            group,
+            event: Arc::clone(event),
+            status,
+            data: None,
         });
     }
 
-    /// What notices the end of a new queue's commands.
-    pub(crate) fn ends(&self, out_of_order: bool) -> Ends {
-        Ends::of_queue(&self.pending, out_of_order)
+    /// Reports what `note` says when the command of `event` has ended.
+    pub(crate) fn on_end(
+        &self,
+        ends: &Ends,
+        event: &Arc<Event>,
+        weight: Weight,
+        note: impl FnOnce(i32, &Arc<Event>) -> Note + Send + 'static,
+    ) {
+        let completion = self.clone();
+        if ends.is_in_order() {
+            ends.on_end(event, weight, move |status, event| completion.report(note(status, event)));
+            self.guard_lanes();
+        } else {
+            ends.on_end(event, weight, move |status, event| completion.note(note(status, event)));
+        }
     }
 
+    /// Has the completion thread look after the lanes, for the case that the executor is held up by the vendor.
+    fn guard_lanes(&self) {
+        if !self.guarded.load(Ordering::Relaxed) && !self.guarded.swap(true, Ordering::AcqRel) {
+            self.note(Note::Guard);
+        }
+    }
+
+    /// What notices the end of a new queue's commands. `candid` says that an event's status tells of every failure.
+    pub(crate) fn ends(&self, out_of_order: bool, candid: bool) -> Ends {
+        if out_of_order { Ends::OutOfOrder(self.pending.clone()) } else { Ends::InOrder(self.lanes.add(candid)) }
+    }
+
+    pub(crate) fn lanes(&self) -> &Lanes {
+        &self.lanes
+    }
+
+    /// Leaves it to the completion thread, which also flushes the link; for threads that are not ours.
     pub(crate) fn note(&self, note: Note) {
         // The thread ends only with the process.
         let _ = self.notes.send(note);
     }
+
+    /// Reports here and now. The link is flushed by the caller, sooner or later.
+    fn report(&self, note: Note) {
+        self.reporter.lock().unwrap_or_else(PoisonError::into_inner).take(note);
+    }
 }
 
 /// What the completion thread owns.
-struct Reporter {
+struct Attendant {
     link: Arc<Link>,
-    output: Arc<Output>,
-    ledger: Arc<Mutex<Ledger>>,
-    /// Commands that have ended, by a token that must be reported before them.
-    parked: HashMap<Token, Vec<Arc<Group>>>,
-    pending: Pending,
+    completion: Completion,
     /// How long until events are looked at again, and when they were.
     rhythm: Duration,
     swept: Instant,
+    /// How many turns had been taken in the lanes when they were looked at last, and how often that was in vain.
+    taken: u64,
+    in_vain: u32,
 }
 
-impl Reporter {
+impl Attendant {
     fn run(mut self, notes: &Receiver<Note>) {
         loop {
             // Frames are joined as long as there is more to say.
@@ -208,8 +265,18 @@ impl Reporter {
                 Err(TryRecvError::Disconnected) => return,
             };
             match note {
-                Some(note) => self.take(note),
-                None => self.look_around(),
+                Some(Note::LookAround) => {
+                    self.look_around();
+                    self.rhythm = FASTEST;
+                    self.swept = Instant::now();
+                }
+                Some(Note::Guard) => self.in_vain = 0,
+                Some(Note::PartEnded { group, event, status, data }) => {
+                    let status = if status < CL_COMPLETE { status } else { final_status(&event) };
+                    self.completion.report(Note::PartEnded { group, event, status, data });
+                }
+                Some(note) => self.completion.report(note),
+                None => self.look_after(),
             }
         }
     }
@@ -217,26 +284,57 @@ impl Reporter {
     /// The next note, or `None` when it is time to look at the events themselves.
     fn wait(&self, notes: &Receiver<Note>) -> Option<Note> {
         // What is enqueued while this waits is not noticed here, hence the limit.
-        let rhythm = if self.pending.may_be_open() { self.rhythm } else { IDLE };
-        notes.recv_timeout((self.swept + rhythm).saturating_duration_since(Instant::now())).ok()
+        let rhythm = if self.completion.pending.may_be_open() { self.rhythm } else { IDLE };
+        let left = (self.swept + rhythm).saturating_duration_since(Instant::now());
+        let left = if self.completion.guarded.load(Ordering::Relaxed) { left.min(NEGLECT) } else { left };
+        notes.recv_timeout(left).ok()
+    }
+
+    fn look_after(&mut self) {
+        if self.swept.elapsed() >= self.rhythm {
+            self.look_around();
+        }
+        if !self.completion.guarded.load(Ordering::Relaxed) {
+            return;
+        }
+        let (lanes, taken) = (&self.completion.lanes, self.completion.lanes.taken());
+        if !lanes.may_be_open() {
+            self.in_vain += 1;
+            if self.in_vain > IN_VAIN {
+                self.completion.guarded.store(false, Ordering::Release);
+                if lanes.may_be_open() {
+                    // Came in between.
+                    self.completion.guard_lanes();
+                }
+            }
+        } else if taken == std::mem::replace(&mut self.taken, taken) {
+            lanes.hand_over();
+        }
     }
 
     /// Ends what the vendor said nothing about; the less there is to find, the less often.
     fn look_around(&mut self) {
-        self.pending.sweep();
+        self.completion.pending.sweep();
         self.swept = Instant::now();
         self.rhythm = (2 * self.rhythm).min(SLOWEST);
     }
+}
 
-    fn look_around_soon(&mut self) {
-        self.rhythm = FASTEST;
-        self.swept = Instant::now();
-    }
+/// Puts what has ended on the link, in an order that the driver can rely on.
+#[derive(Debug)]
+struct Reporter {
+    link: Arc<Link>,
+    output: Arc<Output>,
+    ledger: Arc<Mutex<Ledger>>,
+    /// Commands that have ended, by a token that must be reported before them.
+    parked: HashMap<Token, Vec<Arc<Group>>, IdHash>,
+    notes: Sender<Note>,
+}
 
+impl Reporter {
     fn take(&mut self, note: Note) {
         match note {
-            Note::PartEnded { group, event, status, data } => {
-                let status = if status < CL_COMPLETE { status } else { final_status(&event) };
+            Note::PartEnded { group, status, data, .. } => {
                 if let (CL_COMPLETE, Some((region, chunk)), Report::Completed { event, .. }) =
                     (status, data, &group.report)
                 {
@@ -245,21 +343,20 @@ impl Reporter {
                 self.settle(group, 1, status);
             }
             Note::Settled { group, parts, status } => self.settle(group, parts, status),
-            Note::LookAround => {
-                self.look_around();
-                self.look_around_soon();
-            }
             Note::Reached { event, status } => self.link.push(&StatusReached { event, status }, &[]),
             Note::Notice { context, message, private_info } => {
                 let notice = ContextNotice { context, message: &message, private_info: &private_info };
                 self.link.push(&notice, &[]);
             }
+            // The completion thread's own.
+            Note::LookAround | Note::Guard => {}
         }
     }
 
     fn settle(&mut self, group: Arc<Group>, parts: usize, status: i32) {
         if status < CL_COMPLETE {
-            self.look_around_soon();
+            // The thread ends only with the process.
+            let _ = self.notes.send(Note::LookAround);
             // The first failure is the one that is told.
             let _ = group.status.compare_exchange(CL_COMPLETE, status, Ordering::AcqRel, Ordering::Acquire);
         }
@@ -270,8 +367,9 @@ impl Reporter {
 
     /// Reports the group and whatever has waited for it, or parks it.
     fn report_in_order(&mut self, group: Arc<Group>) {
-        let mut ready = vec![group];
-        while let Some(group) = ready.pop() {
+        let mut next = Some(group);
+        let mut ready = Vec::new();
+        while let Some(group) = next.take().or_else(|| ready.pop()) {
             let waits_for = {
                 let ledger = lock(&self.ledger);
                 group.after.iter().copied().find(|token| ledger.open.contains(token))
@@ -308,13 +406,13 @@ impl Reporter {
                 self.finish_aloud(*call, queue);
             }
             // What failed before says so itself; clFinish succeeds.
-            Report::Finished { call, .. } => self.link.reply(*call, CL_SUCCESS, &[]),
+            Report::Finished { call, .. } => self.link.push(&Reply { call: *call, status: CL_SUCCESS }, &[]),
         }
     }
 
     /// Some drivers print only in clFinish. Commands that came after may make it wait, hence the thread.
-    fn finish_aloud(&self, call: u64, queue: &Queue) {
-        let (queue, output, link) = (queue.clone(), Arc::clone(&self.output), Arc::clone(&self.link));
+    fn finish_aloud(&self, call: u64, queue: &Arc<Queue>) {
+        let (queue, output, link) = (Arc::clone(queue), Arc::clone(&self.output), Arc::clone(&self.link));
         let replying = Arc::clone(&link);
         let finish = move || {
             let _ = queue.finish();

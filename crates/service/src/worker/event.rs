@@ -1,5 +1,7 @@
 //! Events: those of commands, and those that the program sets.
 
+use std::sync::Arc;
+
 use telecl_opencl::{ClError, ClResult, Event, Order};
 use telecl_sys::*;
 use telecl_wire::Ids;
@@ -11,7 +13,7 @@ use super::session::Session;
 
 #[derive(Debug)]
 pub(crate) struct EventEntry {
-    pub(super) event: Event,
+    pub(super) event: Arc<Event>,
     /// Of a command: what it is reported under. User events are not reported, the driver set them itself.
     pub(super) token: Option<Token>,
 }
@@ -19,7 +21,7 @@ pub(crate) struct EventEntry {
 impl Session {
     pub(super) fn create_user_event(&mut self, request: &CreateUserEvent) {
         let made = self.context(request.context).and_then(|context| context.create_user_event());
-        let made = made.map(|event| EventEntry { event, token: None });
+        let made = made.map(|event| EventEntry { event: Arc::new(event), token: None });
         self.link.created(CreateUserEvent::OPCODE, "CreateUserEvent", request.context, request.id, &made);
         self.events.insert(request.id, made);
     }
@@ -68,7 +70,7 @@ impl Session {
         for id in waits.iter() {
             match self.events.entry(id) {
                 // PoCL 3.1 never ends a command whose wait list has failed already.
-                Some(Ok(entry)) if entry.event.status().is_ok_and(|status| status < CL_COMPLETE) => {
+                Some(Ok(entry)) if !self.candid && entry.event.status().is_ok_and(|status| status < CL_COMPLETE) => {
                     return Err(ClError(CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST));
                 }
                 Some(Ok(entry)) => {

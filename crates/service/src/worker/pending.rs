@@ -1,24 +1,331 @@
-//! Waiting for the end of the vendor's commands.
+//! Noticing the end of the vendor's commands.
 //!
-//! Commands of an in-order queue end in order, so one thread waits for them one after the other: that is as fast as
-//! the vendor's own clWaitForEvents. Callbacks would not do: NVIDIA's driver (580) gives them
-//! CL_COMPLETE where the event has failed, and PoCL 3.1 does not always call.
+//! Commands of an in-order queue end in order, so they stand in a [`Lane`] and only the first is looked at. While the
+//! executor has nothing else to do it looks itself: a short command is reported without any thread being woken. Before
+//! it sleeps, it hands the lanes over to their threads (`telecl-wait`), which wait with the vendor's own
+//! clWaitForEvents. Callbacks would not do: NVIDIA's driver (580) gives them CL_COMPLETE where the event has failed, and
+//! PoCL 3.1 does not always call.
 //!
 //! Commands of an out-of-order queue end in any order. For them there is the vendor's callback, but it cannot be the
 //! only way: PoCL 3.1 never calls back for a command that failed because of its wait list (its events simply turn to
 //! -1), and a driver may refuse to register a callback at all. So they are also on a list, and [`Pending::sweep`] looks
 //! at the events themselves.
 
+use std::collections::VecDeque;
 use std::fmt;
-use std::sync::mpsc::{self, Receiver, Sender};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use std::thread;
 use std::time::Duration;
 
 use telecl_opencl::{ClError, Event};
 use telecl_sys::CL_COMPLETE;
 
-/// The commands that are waited for. Cheap to clone; its lock is held for a few lines and no other is taken meanwhile.
+use super::link::Link;
+
+/// What happens with the event and its final status, once, when a command has ended.
+type Ended = Box<dyn FnOnce(i32, &Arc<Event>) + Send>;
+
+/// Notices the end of the commands of one queue.
+#[derive(Clone, Debug)]
+pub(crate) enum Ends {
+    InOrder(Arc<Lane>),
+    OutOfOrder(Pending),
+}
+
+/// How a command's end is to be noticed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Weight {
+    /// What follows is short.
+    Light,
+    /// Much is to be sent: not by the executor, which has requests to read.
+    Bulk,
+}
+
+impl Ends {
+    /// Runs `ended` with the event and its final status, once, when it has ended. What `ended` owns stays alive until
+    /// then. In an in-order queue it runs on a thread of ours; else on one of the vendor's.
+    pub(crate) fn on_end(
+        &self,
+        event: &Arc<Event>,
+        weight: Weight,
+        ended: impl FnOnce(i32, &Arc<Event>) + Send + 'static,
+    ) {
+        match self {
+            Ends::InOrder(lane) => lane.push(Turn { event: Arc::clone(event), weight, ended: Box::new(ended) }),
+            Ends::OutOfOrder(pending) => pending.on_end(event, ended),
+        }
+    }
+
+    /// Whether the end is noticed on a thread of ours.
+    pub(crate) fn is_in_order(&self) -> bool {
+        matches!(self, Ends::InOrder(_))
+    }
+
+    /// The queue is gone; its commands are still to end.
+    pub(crate) fn close(&self) {
+        if let Ends::InOrder(lane) = self {
+            lane.lock().closed = true;
+            lane.wake.notify_one();
+        }
+    }
+}
+
+/// The commands of an in-order queue that are to be reported.
+#[derive(Debug)]
+pub(crate) struct Lane {
+    state: Mutex<LaneState>,
+    wake: Condvar,
+    lanes: Lanes,
+    /// Whether an event's status tells of every failure. Intel's runtime (2026) tells of some only those who wait.
+    candid: bool,
+    /// How many turns have been taken: who looks twice and finds the same knows that nobody cares.
+    taken: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct LaneState {
+    turns: VecDeque<Turn>,
+    walker: Walker,
+    closed: bool,
+}
+
+/// The thread of a lane.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Walker {
+    #[default]
+    None,
+    Asleep,
+    /// Takes the turns; nobody else does.
+    Walking,
+}
+
+struct Turn {
+    event: Arc<Event>,
+    weight: Weight,
+    /// May own memory that the device uses until then.
+    ended: Ended,
+}
+
+impl Turn {
+    /// How far the command is; an event that cannot be asked has failed.
+    fn status(&self) -> i32 {
+        self.event.status().unwrap_or_else(ClError::code)
+    }
+}
+
+impl fmt::Debug for Turn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Turn").field("event", &self.event).finish_non_exhaustive()
+    }
+}
+
+/// All lanes of the session.
+#[derive(Clone, Debug)]
+pub(crate) struct Lanes(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    lanes: Mutex<Vec<Arc<Lane>>>,
+    link: Arc<Link>,
+    /// Whether there may be a turn at all. Spares the locks where nothing is reported.
+    any: AtomicBool,
+}
+
+impl Lanes {
+    pub(crate) fn new(link: Arc<Link>) -> Lanes {
+        Lanes(Arc::new(Shared { lanes: Mutex::default(), link, any: AtomicBool::new(false) }))
+    }
+
+    /// A lane for a new queue.
+    pub(crate) fn add(&self, candid: bool) -> Arc<Lane> {
+        let lane = Arc::new(Lane {
+            state: Mutex::default(),
+            wake: Condvar::new(),
+            lanes: self.clone(),
+            candid,
+            taken: AtomicU64::new(0),
+        });
+        let mut lanes = self.lock();
+        // Those whose queue is gone and whose commands have ended.
+        lanes.retain(|lane| !lane.is_over());
+        lanes.push(Arc::clone(&lane));
+        drop(lanes);
+        lane
+    }
+
+    /// Ends what has ended; `true` if there was something. The link is to be flushed afterwards.
+    pub(crate) fn look(&self) -> bool {
+        if !self.may_be_open() {
+            return false;
+        }
+        let mut found = false;
+        let mut open = false;
+        self.each(|lane| {
+            found |= lane.look();
+            open |= lane.is_open();
+        });
+        if !open {
+            self.0.any.store(false, Ordering::Release);
+            // A turn may have come in between.
+            self.each(|lane| open |= lane.is_open());
+            if open {
+                self.0.any.store(true, Ordering::Release);
+            }
+        }
+        found
+    }
+
+    /// Leaves all turns to the lanes' threads.
+    pub(crate) fn hand_over(&self) {
+        if self.may_be_open() {
+            self.each(Lane::hand_over);
+        }
+    }
+
+    pub(crate) fn may_be_open(&self) -> bool {
+        self.0.any.load(Ordering::Acquire)
+    }
+
+    /// How many turns have been taken in all.
+    pub(crate) fn taken(&self) -> u64 {
+        self.lock().iter().map(|lane| lane.taken.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Visits the lanes without holding the lock meanwhile.
+    fn each(&self, mut visit: impl FnMut(&Arc<Lane>)) {
+        let mut place = 0;
+        while let Some(lane) = { self.lock().get(place).cloned() } {
+            visit(&lane);
+            place += 1;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Arc<Lane>>> {
+        self.0.lanes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Lane {
+    fn push(self: &Arc<Self>, turn: Turn) {
+        let bulk = turn.weight == Weight::Bulk;
+        self.lock().turns.push_back(turn);
+        self.lanes.0.any.store(true, Ordering::Release);
+        if bulk {
+            self.hand_over();
+        }
+    }
+
+    /// Takes turns as long as their commands have ended; `true` if there was one.
+    fn look(self: &Arc<Self>) -> bool {
+        let mut found = false;
+        loop {
+            let (turn, status) = {
+                let mut state = match self.state.try_lock() {
+                    Ok(state) => state,
+                    Err(TryLockError::Poisoned(state)) => state.into_inner(),
+                    Err(TryLockError::WouldBlock) => return found,
+                };
+                if state.walker == Walker::Walking {
+                    return found;
+                }
+                // Under the lock, so that nobody takes this turn meanwhile; asking for a status does not wait.
+                let Some(status) = state.turns.front().map(Turn::status) else { return found };
+                if status > CL_COMPLETE {
+                    return found;
+                }
+                let Some(turn) = state.turns.pop_front() else { return found };
+                (turn, status)
+            };
+            found = true;
+            self.take(turn, status);
+        }
+    }
+
+    /// The command has ended with `status`, as far as its event tells.
+    fn take(&self, turn: Turn, status: i32) {
+        let hidden = if self.candid || status < CL_COMPLETE { None } else { turn.event.wait().err() };
+        self.taken.fetch_add(1, Ordering::Relaxed);
+        (turn.ended)(hidden.map_or(status, ClError::code), &turn.event);
+    }
+
+    fn hand_over(self: &Arc<Self>) {
+        let mut state = self.lock();
+        if state.turns.is_empty() {
+            return;
+        }
+        match state.walker {
+            Walker::Walking => {}
+            Walker::Asleep => {
+                state.walker = Walker::Walking;
+                self.wake.notify_one();
+            }
+            Walker::None => {
+                let lane = Arc::clone(self);
+                let thread = thread::Builder::new().name("telecl-wait".into()).stack_size(256 << 10);
+                match thread.spawn(move || lane.walk()) {
+                    Ok(_) => state.walker = Walker::Walking,
+                    // The completion thread looks now and then.
+                    Err(error) => {
+                        tracing::warn!(%error, "no thread to wait for a queue; its commands are noticed later")
+                    }
+                }
+            }
+        }
+    }
+
+    /// The lane's thread: takes turns while there are any, then sleeps until it is needed again.
+    fn walk(&self) {
+        let link = &self.lanes.0.link;
+        let mut state = self.lock();
+        loop {
+            let Some(turn) = state.turns.pop_front() else {
+                state.walker = Walker::Asleep;
+                drop(state);
+                link.flush();
+                state = self.lock();
+                while state.walker == Walker::Asleep {
+                    if state.closed && state.turns.is_empty() {
+                        return;
+                    }
+                    state = self.wake.wait(state).unwrap_or_else(PoisonError::into_inner);
+                }
+                continue;
+            };
+            drop(state);
+            let mut status = turn.status();
+            while status > CL_COMPLETE {
+                // What was said so far need not wait for it.
+                link.flush();
+                // Fails where the command does; the event itself says with what.
+                let _ = turn.event.wait();
+                status = turn.status();
+                if status > CL_COMPLETE {
+                    // A driver whose wait returned too early.
+                    thread::sleep(Duration::from_millis(1));
+                }
+            }
+            self.take(turn, status);
+            state = self.lock();
+        }
+    }
+
+    fn is_open(&self) -> bool {
+        !self.lock().turns.is_empty()
+    }
+
+    fn is_over(&self) -> bool {
+        let state = self.lock();
+        state.closed && state.turns.is_empty() && state.walker != Walker::Walking
+    }
+
+    fn lock(&self) -> MutexGuard<'_, LaneState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The commands of out-of-order queues that are waited for. Cheap to clone; its lock is held for a few lines and no
+/// other is taken meanwhile.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pending(Arc<Mutex<List>>);
 
@@ -32,75 +339,16 @@ struct List {
     unregistered: Vec<Arc<Wait>>,
 }
 
-type Ended = Box<dyn FnOnce(i32, &Event) + Send>;
-
 /// One command, and what to do when it has ended.
-pub(crate) struct Wait {
-    event: Event,
+struct Wait {
+    event: Arc<Event>,
     /// Taken by whoever notices first. It may own memory that the device uses until then.
     ended: Mutex<Option<Ended>>,
 }
 
-/// Notices the end of the commands of one queue.
-#[derive(Clone, Debug)]
-pub(crate) struct Ends {
-    pending: Pending,
-    /// The thread of an in-order queue; it ends when the queue is gone and its last command has ended.
-    lane: Option<Sender<Arc<Wait>>>,
-}
-
-impl Ends {
-    pub(crate) fn of_queue(pending: &Pending, out_of_order: bool) -> Ends {
-        let lane = if out_of_order { None } else { start_lane() };
-        Ends { pending: pending.clone(), lane }
-    }
-
-    /// Runs `ended` with the event and its final status, once, when it has ended. What `ended` owns stays alive until then.
-    pub(crate) fn on_end(&self, event: &Event, ended: impl FnOnce(i32, &Event) + Send + 'static) {
-        match &self.lane {
-            Some(lane) => {
-                // The thread lives as long as this sender.
-                let _ = lane.send(Wait::new(event, ended));
-            }
-            None => self.pending.on_end(event, ended),
-        }
-    }
-}
-
-/// The thread that waits for the commands of an in-order queue; without one, callbacks have to do.
-fn start_lane() -> Option<Sender<Arc<Wait>>> {
-    let (lane, waits) = mpsc::channel();
-    let thread = thread::Builder::new().name("telecl-wait".into()).stack_size(256 << 10);
-    match thread.spawn(move || walk(&waits)) {
-        Ok(_) => Some(lane),
-        Err(error) => {
-            tracing::warn!(%error, "no thread to wait for a queue; its commands are noticed later");
-            None
-        }
-    }
-}
-
-fn walk(waits: &Receiver<Arc<Wait>>) {
-    for wait in waits {
-        // Fails where the command does; the event itself says with what. Intel's runtime (2026) says so only here.
-        let failure = wait.event.wait().err();
-        let status = loop {
-            match wait.event.status() {
-                Ok(CL_COMPLETE) => break failure.map_or(CL_COMPLETE, ClError::code),
-                Ok(status) if status < CL_COMPLETE => break status,
-                // A driver whose wait returned too early: its event is looked at until it has ended.
-                Ok(_) => thread::sleep(Duration::from_millis(1)),
-                Err(ClError(code)) => break code,
-            }
-        };
-        wait.end(status);
-    }
-}
-
 impl Pending {
-    /// Runs `ended` with the event and its final status, once, when it has ended. What `ended` owns stays alive until then.
-    fn on_end(&self, event: &Event, ended: impl FnOnce(i32, &Event) + Send + 'static) {
-        let wait = Wait::new(event, ended);
+    fn on_end(&self, event: &Arc<Event>, ended: impl FnOnce(i32, &Arc<Event>) + Send + 'static) {
+        let wait = Arc::new(Wait { event: Arc::clone(event), ended: Mutex::new(Some(Box::new(ended))) });
         self.lock().add(Arc::downgrade(&wait));
         let called = Arc::clone(&wait);
         if event.on_status(CL_COMPLETE, Box::new(move |status| called.end(status))).is_err() {
@@ -148,10 +396,6 @@ impl List {
 }
 
 impl Wait {
-    fn new(event: &Event, ended: impl FnOnce(i32, &Event) + Send + 'static) -> Arc<Wait> {
-        Arc::new(Wait { event: event.clone(), ended: Mutex::new(Some(Box::new(ended))) })
-    }
-
     fn end(&self, status: i32) {
         // Not under the lock: what is done may take its time.
         let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner).take();

@@ -67,7 +67,7 @@ impl Session {
             queue: Arc::new(queue),
             context: request.context,
             out_of_order,
-            ends: self.completion.ends(out_of_order),
+            ends: self.completion.ends(out_of_order, self.candid),
             profiling: bits & CL_QUEUE_PROFILING_ENABLE != 0,
             unflushed: false,
             reported: Vec::new(),
@@ -109,10 +109,11 @@ impl Session {
         let marker = entry.queue.marker(&Order::new().with_event())?;
         entry.unflushed = false;
         entry.queue.flush()?;
-        let report = Report::Finished { call: request.call, queue: Queue::clone(&entry.queue) };
+        let report = Report::Finished { call: request.call, queue: Arc::clone(&entry.queue) };
         let group = self.completion.begin(report, 1, entry.before(true));
         match marker {
             Some(marker) => {
+                let marker = Arc::new(marker);
                 group.set_ends(marker.clone(), marker.clone());
                 self.completion.watch(&entry.ends, &group, &marker);
             }
@@ -125,6 +126,7 @@ impl Session {
     pub(super) fn release_queue(&mut self, id: u64) {
         if let Ok(entry) = self.queues.get(id) {
             let _ = entry.queue.flush();
+            entry.ends.close();
         }
         self.queues.remove(id);
     }

@@ -4,8 +4,9 @@ use std::collections::HashMap;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
-use telecl_net::{Frame, FrameReceiver, Payload, ReceiveError};
+use telecl_net::{Frame, FrameReceiver, Idle, Payload, ReceiveError, Spin};
 use telecl_opencl::{Device, Library, Platform, Sampler};
 use telecl_sys::*;
 use telecl_wire::handshake::{Ping, Pong};
@@ -22,8 +23,10 @@ use super::kernel::KernelEntry;
 use super::link::Link;
 use super::memory::MemoryEntry;
 use super::output::Output;
+use super::pending::Lanes;
 use super::program::ProgramSlot;
 use super::queue::QueueEntry;
+use super::report::is_nvidia;
 use super::staging::{Chunk, Pool};
 use super::table::Table;
 use super::transfer::OpenWrite;
@@ -52,6 +55,42 @@ pub(crate) struct Session {
     staged: HashMap<u64, Vec<u8>>,
     /// Whether some queue has commands that were not flushed.
     pub(super) unflushed: bool,
+    /// Whether all devices are NVIDIA's, whose events tell of every failure, and whose commands end even if what they
+    /// wait for has failed already.
+    pub(super) candid: bool,
+}
+
+/// How long the executor looks for requests and for ends before it sleeps.
+const SPIN: Duration = Duration::from_micros(100);
+
+/// After so many requests in a row the executor looks for commands that have ended.
+const BUSY: u32 = 16;
+
+/// What the executor does while there is no request: it reports what has ended.
+#[derive(Debug)]
+struct Watch {
+    lanes: Lanes,
+    link: Arc<Link>,
+    spin: Spin,
+}
+
+impl Idle for Watch {
+    fn turn(&mut self) -> bool {
+        if self.lanes.look() {
+            self.link.flush();
+            self.spin.reset();
+            return true;
+        }
+        if self.spin.turn() {
+            return true;
+        }
+        self.lanes.hand_over();
+        false
+    }
+
+    fn arrived(&mut self) {
+        self.spin.reset();
+    }
 }
 
 /// How a session ended.
@@ -81,6 +120,7 @@ impl Session {
             }
             Err(error) => warn!(session = link.session(), %error, "no OpenCL on this node"),
         }
+        let candid = devices.iter().all(|(_, device)| is_nvidia(device));
         debug!(session = link.session(), devices = devices.iter().count(), "worker ready");
         Ok(Session {
             completion: Completion::start(Arc::clone(&link), Arc::clone(&output))?,
@@ -100,14 +140,26 @@ impl Session {
             open_writes: HashMap::new(),
             staged: HashMap::new(),
             unflushed: false,
+            candid,
         })
     }
 
     /// Executes requests until there are no more.
     pub(crate) fn run(mut self, mut receiver: FrameReceiver) -> Ended {
+        let lanes = self.completion.lanes().clone();
+        receiver.set_idle(Watch { lanes: lanes.clone(), link: Arc::clone(&self.link), spin: Spin::new(SPIN) });
+        let mut busy = 0;
         loop {
-            if self.unflushed && receiver.is_drained() {
-                self.flush_queues();
+            if receiver.is_drained() {
+                if self.unflushed {
+                    self.flush_queues();
+                }
+                self.link.flush();
+                busy = 0;
+            }
+            busy += 1;
+            if busy % BUSY == 0 && lanes.look() {
+                self.link.flush();
             }
             let executed = match receiver.next_frame() {
                 Ok(Some(frame)) => self.execute(frame),

@@ -1,20 +1,21 @@
 //! The session's objects by the ids that the driver gave them.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 
 use telecl_opencl::{ClError, ClResult};
 
 /// Objects of one kind. An id stands for an object, or for the status with which its creation failed.
 #[derive(Debug)]
 pub(crate) struct Table<T> {
-    entries: HashMap<u64, ClResult<T>>,
+    entries: HashMap<u64, ClResult<T>, IdHash>,
     /// What the use of an unknown id comes to.
     missing: ClError,
 }
 
 impl<T> Table<T> {
     pub(crate) fn new(missing: i32) -> Table<T> {
-        Table { entries: HashMap::new(), missing: ClError(missing) }
+        Table { entries: HashMap::default(), missing: ClError(missing) }
     }
 
     pub(crate) fn get(&self, id: u64) -> ClResult<&T> {
@@ -52,6 +53,26 @@ impl<T> Table<T> {
 
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (u64, &mut T)> {
         self.entries.iter_mut().filter_map(|(id, entry)| entry.as_mut().ok().map(|object| (*id, object)))
+    }
+}
+
+/// Hashes ids and tokens. They come from one peer, who can slow down nobody but itself with bad ones.
+pub(crate) type IdHash = BuildHasherDefault<IdHasher>;
+
+#[derive(Debug, Default)]
+pub(crate) struct IdHasher(u64);
+
+impl Hasher for IdHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|&byte| self.write_u64(u64::from(byte)));
+    }
+
+    fn write_u64(&mut self, id: u64) {
+        self.0 = (self.0 ^ id).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29);
     }
 }
 

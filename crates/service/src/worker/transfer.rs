@@ -14,10 +14,13 @@ use telecl_wire::request::*;
 use super::command::{Rect, image_region};
 use super::completion::{Group, Note, Report};
 use super::memory::{to_usize, to_usizes, within};
-use super::pending::Ends;
+use super::pending::{Ends, Weight};
 use super::session::Session;
 use super::staging::Chunk;
 use super::vendor::{self, InFlight};
+
+/// Reads up to this size are sent by whoever notices their end.
+const LIGHT: usize = 64 << 10;
 
 /// A write of which more parts are to come.
 #[derive(Debug, Default)]
@@ -25,7 +28,7 @@ pub(crate) struct OpenWrite {
     /// None if already its queue or its waits were wrong.
     group: Option<Arc<Group>>,
     /// Of the parts so far.
-    events: Vec<Event>,
+    events: Vec<Arc<Event>>,
     failed: Option<ClError>,
 }
 
@@ -105,7 +108,7 @@ impl Session {
         unit: u64,
         size: [u64; 3],
         enqueue: impl Fn(&Session, &Queue, &Region, Chunk, &Order<'_>) -> ClResult<InFlight>,
-    ) -> ClResult<(Arc<Group>, Vec<Event>, Option<ClError>, bool)> {
+    ) -> ClResult<(Arc<Group>, Vec<Arc<Event>>, Option<ClError>, bool)> {
         let entry = self.queues.get(command.queue)?;
         let (order, mut after) = self.order_after(command.waits)?;
         after.extend(entry.before(false));
@@ -118,23 +121,25 @@ impl Session {
         let mut failed = None;
         for part in parts {
             let bytes = part.volume().and_then(|volume| volume.checked_mul(unit)).map_or(Ok(0), to_usize);
+            let part_bytes = bytes.unwrap_or(0);
             let enqueued = bytes.and_then(|bytes| {
                 let chunk = self.pool.take(bytes);
                 enqueue(self, &entry.queue, &part, chunk, &order)
             });
             match enqueued {
                 Ok(in_flight) => {
-                    let event = in_flight.event().clone();
+                    let event = Arc::clone(in_flight.event());
                     if guarded {
                         group.expect_one_more();
                     } else {
                         group.set_ends(event.clone(), event.clone());
                     }
                     events.push(event);
-                    let (completion, group) = (self.completion.clone(), Arc::clone(&group));
-                    in_flight.then(&entry.ends, move |status, event, chunk| {
-                        let (event, data) = (event.clone(), Some((part, chunk)));
-                        completion.note(Note::PartEnded { group, event, status, data });
+                    let group = Arc::clone(&group);
+                    let weight = if part_bytes > LIGHT { Weight::Bulk } else { Weight::Light };
+                    in_flight.then_report(&self.completion, &entry.ends, weight, move |status, event, chunk| {
+                        let (event, data) = (Arc::clone(event), Some((part, chunk)));
+                        Note::PartEnded { group, event, status, data }
                     });
                 }
                 Err(error) if events.is_empty() => {
@@ -156,7 +161,7 @@ impl Session {
         about: (u16, &'static str),
         command: &Command<'_>,
         group: &Arc<Group>,
-        events: &[Event],
+        events: &[Arc<Event>],
         failed: Option<ClError>,
         guarded: bool,
     ) {
@@ -169,8 +174,9 @@ impl Session {
             && entry.out_of_order
         {
             // The last part may end first, so something has to wait for them all.
-            match entry.queue.marker(&Order::after(events).with_event()) {
+            match entry.queue.marker(&Order::after(events.iter().map(|event| &**event)).with_event()) {
                 Ok(Some(marker)) => {
+                    let marker = Arc::new(marker);
                     group.expect_one_more();
                     self.completion.watch(&entry.ends, group, &marker);
                     whole = marker;
@@ -254,7 +260,7 @@ impl Session {
         }
         if command.event == 0 {
             match enqueued {
-                Ok((in_flight, ends)) => in_flight.then(&ends, |_, _, chunk| drop(chunk)),
+                Ok((in_flight, ends)) => in_flight.then_free(&ends),
                 Err(error) => self.command_failed(about, command, error),
             }
             return;
@@ -263,21 +269,21 @@ impl Session {
         let single = last && open.events.is_empty() && open.failed.is_none();
         match (enqueued, &open.group) {
             (Ok((in_flight, ends)), Some(group)) => {
-                let event = in_flight.event().clone();
+                let event = Arc::clone(in_flight.event());
                 if single {
                     group.set_ends(event.clone(), event.clone());
                 } else {
                     group.expect_one_more();
                 }
                 open.events.push(event);
-                let (completion, group) = (self.completion.clone(), Arc::clone(group));
-                in_flight.then(&ends, move |status, event, chunk| {
+                let group = Arc::clone(group);
+                in_flight.then_report(&self.completion, &ends, Weight::Light, move |status, event, chunk| {
                     // First the memory, then the news: the driver may answer it with the next write.
                     drop(chunk);
-                    completion.note(Note::PartEnded { group, event: event.clone(), status, data: None });
+                    Note::PartEnded { group, event: Arc::clone(event), status, data: None }
                 });
             }
-            (Ok((in_flight, ends)), None) => in_flight.then(&ends, |_, _, chunk| drop(chunk)),
+            (Ok((in_flight, ends)), None) => in_flight.then_free(&ends),
             (Err(error), _) => open.failed = open.failed.or(Some(error)),
         }
         if !last {

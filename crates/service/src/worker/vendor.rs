@@ -3,18 +3,20 @@
 #![allow(unsafe_code)]
 
 use std::mem;
+use std::sync::Arc;
 
 use telecl_opencl::{ClError, ClResult, Event, ImageRegion, Kernel, Mem, NdRange, Order, Queue, RectSide};
 use telecl_sys::{CL_INVALID_VALUE, CL_OUT_OF_RESOURCES};
 
-use super::pending::Ends;
+use super::completion::{Completion, Note};
+use super::pending::{Ends, Weight};
 use super::staging::Chunk;
 
 /// A transfer that was enqueued, and the host memory it uses.
 #[derive(Debug)]
-#[must_use = "its memory is freed by `then`"]
+#[must_use = "its memory is freed when somebody waits for its end"]
 pub(crate) struct InFlight {
-    event: Event,
+    event: Arc<Event>,
     chunk: Option<Chunk>,
 }
 
@@ -32,17 +34,30 @@ impl InFlight {
             mem::forget(chunk);
             return Err(ClError(CL_OUT_OF_RESOURCES));
         };
-        Ok(InFlight { event, chunk: Some(chunk) })
+        Ok(InFlight { event: Arc::new(event), chunk: Some(chunk) })
     }
 
-    pub(crate) fn event(&self) -> &Event {
+    pub(crate) fn event(&self) -> &Arc<Event> {
         &self.event
     }
 
-    /// Runs `ended` with the status, the event and the memory, on some thread, when the transfer has ended.
-    pub(crate) fn then(mut self, ends: &Ends, ended: impl FnOnce(i32, &Event, Chunk) + Send + 'static) {
+    /// Frees the memory when the transfer has ended.
+    pub(crate) fn then_free(mut self, ends: &Ends) {
         if let Some(chunk) = self.chunk.take() {
-            ends.on_end(&self.event, move |status, event| ended(status, event, chunk));
+            ends.on_end(&self.event, Weight::Light, move |_, _| drop(chunk));
+        }
+    }
+
+    /// Reports what `note` makes of the status, the event and the memory when the transfer has ended.
+    pub(crate) fn then_report(
+        mut self,
+        completion: &Completion,
+        ends: &Ends,
+        weight: Weight,
+        note: impl FnOnce(i32, &Arc<Event>, Chunk) -> Note + Send + 'static,
+    ) {
+        if let Some(chunk) = self.chunk.take() {
+            completion.on_end(ends, &self.event, weight, move |status, event| note(status, event, chunk));
         }
     }
 }
