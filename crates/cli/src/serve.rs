@@ -21,6 +21,7 @@ pub(crate) fn serve(args: ServeArgs) -> Outcome {
     log_to_stderr(args.log_format, "info");
     let settings = ServeSettings {
         listen: if args.listen.is_empty() { config.listen } else { args.listen },
+        local_socket: config.local_socket,
         platforms: given_or(args.platforms, config.platforms),
         devices: given_or(args.devices, config.devices),
         handshake_timeout: config.handshake_timeout,

@@ -18,6 +18,8 @@ pub struct DriverConfig {
     pub strict: bool,
     /// Whether platforms keep the vendor's names, without the address of their service: some programs compare them.
     pub plain_names: bool,
+    /// Whether a service on the same node is used through shared memory, if it can be.
+    pub shared_memory: bool,
     /// Whether the driver writes what it does to stderr.
     pub debug: bool,
     pub source: Source,
@@ -31,6 +33,7 @@ impl Default for DriverConfig {
             connect_timeout: Duration::from_secs(2),
             strict: false,
             plain_names: false,
+            shared_memory: true,
             debug: false,
             source: Source::default(),
         }
@@ -55,6 +58,7 @@ impl DriverConfig {
             connect_timeout: settings.connect_timeout.unwrap_or(inert.connect_timeout),
             strict: settings.strict.unwrap_or(inert.strict),
             plain_names: settings.plain_names.unwrap_or(inert.plain_names),
+            shared_memory: settings.shared_memory.unwrap_or(inert.shared_memory),
             debug: settings.debug.unwrap_or(inert.debug),
             source: settings.source,
         })

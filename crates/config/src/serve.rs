@@ -11,6 +11,8 @@ use crate::{ConfigError, Environment, Source};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServeConfig {
     pub listen: Vec<Address>,
+    /// Whether to listen at a Unix socket too, for programs on the same node.
+    pub local_socket: bool,
     /// Parts of the names of the platforms to offer; none means all.
     pub platforms: Vec<String>,
     /// Parts of the names of the devices to offer; none means all.
@@ -25,6 +27,7 @@ impl Default for ServeConfig {
     fn default() -> Self {
         ServeConfig {
             listen: vec![Address::Tcp { host: "127.0.0.1".to_owned(), port: 7701 }],
+            local_socket: true,
             platforms: Vec::new(),
             devices: Vec::new(),
             handshake_timeout: Duration::from_secs(5),
@@ -45,6 +48,7 @@ impl ServeConfig {
         let default = ServeConfig::default();
         Ok(ServeConfig {
             listen: settings.listen.map_or(default.listen, |listen| listen.0),
+            local_socket: settings.local_socket.unwrap_or(default.local_socket),
             platforms: settings.platforms.map_or(default.platforms, |names| names.0),
             devices: settings.devices.map_or(default.devices, |names| names.0),
             handshake_timeout: settings.handshake_timeout.unwrap_or(default.handshake_timeout),

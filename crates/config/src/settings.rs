@@ -79,8 +79,10 @@ settings! {
     connect_timeout: Duration, "", "TELECL_CONNECT_TIMEOUT";
     strict: bool, "", "TELECL_STRICT";
     plain_names: bool, "", "TELECL_PLAIN_NAMES";
+    shared_memory: bool, "", "TELECL_SHARED_MEMORY";
     debug: bool, "", "TELECL_DEBUG";
     listen: Listen, "serve", "TELECL_LISTEN";
+    local_socket: bool, "serve", "TELECL_LOCAL_SOCKET";
     platforms: Names, "serve", "TELECL_PLATFORMS";
     devices: Names, "serve", "TELECL_DEVICES";
     handshake_timeout: Duration, "serve", "TELECL_HANDSHAKE_TIMEOUT";

@@ -130,16 +130,18 @@ fn every_key_has_a_variable() {
         .set("TELECL_CONNECT_TIMEOUT", "1m")
         .set("TELECL_STRICT", "true")
         .set("TELECL_PLAIN_NAMES", "1")
+        .set("TELECL_SHARED_MEMORY", "0")
         .set("TELECL_DEBUG", "1")
         .set("TELECL_LISTEN", "0.0.0.0:9")
+        .set("TELECL_LOCAL_SOCKET", "false")
         .set("TELECL_PLATFORMS", "Portable Computing Language,Intel")
         .set("TELECL_DEVICES", "cpu")
         .set("TELECL_HANDSHAKE_TIMEOUT", "7s");
     let driver = place.driver().unwrap();
     assert_eq!((driver.connect_timeout, driver.strict), (Duration::from_secs(60), true));
-    assert_eq!((driver.plain_names, driver.debug), (true, true));
+    assert_eq!((driver.plain_names, driver.shared_memory, driver.debug), (true, false, true));
     let serve = place.serve().unwrap();
-    assert_eq!(serve.listen[0].to_string(), "0.0.0.0:9");
+    assert_eq!((serve.listen[0].to_string().as_str(), serve.local_socket), ("0.0.0.0:9", false));
     assert_eq!(serve.platforms, ["Portable Computing Language", "Intel"]);
     assert_eq!((serve.devices, serve.handshake_timeout), (vec!["cpu".to_owned()], Duration::from_secs(7)));
     assert_eq!(driver.source.variables, KEYS.iter().map(|key| key.variable).collect::<Vec<_>>());

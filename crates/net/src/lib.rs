@@ -7,15 +7,19 @@
 mod address;
 mod bell;
 mod idle;
+mod link;
 mod node;
 mod receive;
 mod send;
+mod shared;
 mod stream;
 
 pub use address::{Address, AddressError};
 pub use bell::Bell;
 pub use idle::{Idle, Sleep, Spin};
-pub use node::{boot_id, host_name};
+pub use link::{accept, share_memory};
+pub use node::{boot_id, host_name, random_number};
 pub use receive::{Frame, FrameReceiver, Payload, Progress, ReceiveError};
 pub use send::FrameSender;
 pub use stream::{ConnectError, Listener, Stream};
+pub use telecl_shm::{ReceivedSlot, Slot, SlotPool};

@@ -1,11 +1,15 @@
 //! The receiving half of a link.
 
 use std::io;
+use std::sync::Arc;
 
 use telecl_wire::{DecodeError, Header};
 
-use crate::Stream;
+use telecl_shm::{ReceivedSlot, SLOT};
+
 use crate::idle::{Idle, Sleep};
+use crate::shared::{Incoming, corrupt};
+use crate::{Bell, Stream};
 
 /// What is read ahead: room for hundreds of small frames per system call.
 const READ_AHEAD: usize = 64 << 10;
@@ -50,15 +54,26 @@ pub struct Frame<'r> {
 #[derive(Debug)]
 pub struct Payload<'r>(&'r mut Input);
 
+/// Where bytes come from.
+#[derive(Debug)]
+enum Source {
+    Socket(Stream),
+    Shared(Incoming),
+}
+
 #[derive(Debug)]
 struct Input {
-    stream: Stream,
+    source: Source,
     buffer: Box<[u8]>,
     start: usize,
     end: usize,
     /// Bytes of the current payload that are still to come.
     unread: usize,
+    /// Where they are, if they do not follow, and how many of them have been read.
+    slot: Option<(ReceivedSlot, usize)>,
     idle: Box<dyn Idle>,
+    /// Rings for a thread that waits on behalf of others.
+    bell: Option<Arc<Bell>>,
 }
 
 /// Whether to wait for bytes that are not there.
@@ -66,13 +81,57 @@ struct Input {
 enum Patience {
     Wait,
     Look,
+    /// Makes no system call.
+    Glance,
 }
 
 impl FrameReceiver {
     pub fn new(stream: Stream) -> FrameReceiver {
+        FrameReceiver::from_source(Source::Socket(stream))
+    }
+
+    pub(crate) fn shared(incoming: Incoming) -> FrameReceiver {
+        FrameReceiver::from_source(Source::Shared(incoming))
+    }
+
+    fn from_source(source: Source) -> FrameReceiver {
         let buffer = vec![0; READ_AHEAD].into_boxed_slice();
-        let input = Input { stream, buffer, start: 0, end: 0, unread: 0, idle: Box::new(Sleep) };
+        let idle = Box::new(Sleep);
+        let input = Input { source, buffer, start: 0, end: 0, unread: 0, slot: None, idle, bell: None };
         FrameReceiver { input, opcode: 0, body: Vec::new() }
+    }
+
+    /// Receives these bytes first.
+    pub(crate) fn put_back(&mut self, bytes: &[u8]) {
+        self.input.buffer[..bytes.len()].copy_from_slice(bytes);
+        self.input.end = bytes.len();
+    }
+
+    /// A bell for a thread that waits while nobody has this receiver. It rings from now on.
+    pub fn bell(&mut self) -> io::Result<Arc<Bell>> {
+        let bell = Arc::new(Bell::new(self.stream().try_clone()?)?);
+        self.input.bell = Some(Arc::clone(&bell));
+        Ok(bell)
+    }
+
+    /// Keeps the bell from ringing: the caller takes what arrives.
+    pub fn mute(&self) {
+        match (&self.input.source, &self.input.bell) {
+            (Source::Shared(incoming), _) => incoming.cancel_sleep(),
+            (Source::Socket(_), Some(bell)) => bell.mute(),
+            (Source::Socket(_), None) => {}
+        }
+    }
+
+    /// Lets the bell ring for what arrives from now on; `false` if something has arrived that it would not ring for, and
+    /// that is to be taken first.
+    pub fn unmute(&self) -> io::Result<bool> {
+        match (&self.input.source, &self.input.bell) {
+            (Source::Shared(incoming), _) => return incoming.sleep_announced(),
+            (Source::Socket(_), Some(bell)) => bell.unmute(),
+            (Source::Socket(_), None) => {}
+        }
+        Ok(true)
     }
 
     /// Says what is done while there is nothing to receive, before the thread sleeps.
@@ -81,7 +140,10 @@ impl FrameReceiver {
     }
 
     pub fn stream(&self) -> &Stream {
-        &self.input.stream
+        match &self.input.source {
+            Source::Socket(stream) => stream,
+            Source::Shared(incoming) => incoming.stream(),
+        }
     }
 
     /// Whether the next frame may have to be waited for.
@@ -105,6 +167,11 @@ impl FrameReceiver {
     /// Takes what has arrived and says whether a frame is there.
     pub fn look(&mut self) -> Result<Progress, ReceiveError> {
         self.advance(Patience::Look)
+    }
+
+    /// As [`FrameReceiver::look`], but only at what can be had without a system call.
+    pub fn glance(&mut self) -> Result<Progress, ReceiveError> {
+        self.advance(Patience::Glance)
     }
 
     /// The frame that [`FrameReceiver::wait`] or [`FrameReceiver::look`] found.
@@ -139,6 +206,7 @@ impl FrameReceiver {
                         }
                     }
                     input.unread = header.payload_len();
+                    input.slot = input.open_slot(&header)?;
                     return Ok(Progress::Ready);
                 }
             }
@@ -168,9 +236,22 @@ impl Payload<'_> {
         if target.len() > self.0.unread {
             return Err(DecodeError::Truncated.into());
         }
-        self.0.fill(target)?;
+        match &mut self.0.slot {
+            Some((slot, read)) => {
+                slot.copy_to(*read, target).map_err(|error| ReceiveError::Io(corrupt(error)))?;
+                *read += target.len();
+            }
+            None => self.0.fill(target)?,
+        }
         self.0.unread -= target.len();
         Ok(())
+    }
+
+    /// The slot that has the payload, if it is in one and nothing of it has been read: to be used where it is.
+    pub fn take_slot(&mut self) -> Option<ReceivedSlot> {
+        let (slot, _) = self.0.slot.take_if(|(_, read)| *read == 0)?;
+        self.0.unread = 0;
+        Some(slot)
     }
 
     /// All of the rest.
@@ -189,6 +270,16 @@ impl Payload<'_> {
 }
 
 impl Input {
+    /// The slot that the header names. Only a peer that shares memory may name one, and no more than it holds.
+    fn open_slot(&self, header: &Header) -> Result<Option<(ReceivedSlot, usize)>, DecodeError> {
+        let Some(index) = header.slot() else { return Ok(None) };
+        let Source::Shared(incoming) = &self.source else { return Err(DecodeError::BadHeader) };
+        if header.payload_len() > SLOT {
+            return Err(DecodeError::TooLong);
+        }
+        incoming.slot(index).map(|slot| Some((slot, 0))).ok_or(DecodeError::BadHeader)
+    }
+
     /// Fills `target`, waiting for it.
     fn fill(&mut self, mut target: &mut [u8]) -> io::Result<()> {
         while !target.is_empty() {
@@ -202,7 +293,8 @@ impl Input {
             }
             // Bulk data goes straight to where it belongs.
             let received = if target.len() >= READ_AHEAD {
-                let n = receive(&self.stream, &mut *self.idle, target, Patience::Wait)?.unwrap_or(0);
+                let n =
+                    self.source.receive(&mut *self.idle, self.bell.as_deref(), target, Patience::Wait)?.unwrap_or(0);
                 target = &mut target[n..];
                 n
             } else {
@@ -223,13 +315,17 @@ impl Input {
             self.buffer.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, self.end - self.start);
         }
-        let received = receive(&self.stream, &mut *self.idle, &mut self.buffer[self.end..], patience)?;
+        let (idle, bell) = (&mut *self.idle, self.bell.as_deref());
+        let received = self.source.receive(idle, bell, &mut self.buffer[self.end..], patience)?;
         self.end += received.unwrap_or(0);
         Ok(received)
     }
 
     /// Skips what was not read of the payload; `false` if some of it has not arrived.
     fn skip_payload(&mut self, patience: Patience) -> io::Result<bool> {
+        if self.slot.take().is_some() {
+            self.unread = 0;
+        }
         while self.unread > 0 {
             if self.start == self.end {
                 match self.read_ahead(patience)? {
@@ -246,21 +342,45 @@ impl Input {
     }
 }
 
-/// Receives at least a byte; 0 at the end, `None` if nothing has arrived and that is not waited for.
-fn receive(stream: &Stream, idle: &mut dyn Idle, target: &mut [u8], patience: Patience) -> io::Result<Option<usize>> {
-    loop {
-        if let Some(received) = stream.try_receive(target)? {
-            idle.arrived();
-            return Ok(Some(received));
+impl Source {
+    /// Receives at least a byte; 0 at the end, `None` if nothing has arrived and that is not waited for.
+    fn receive(
+        &mut self,
+        idle: &mut dyn Idle,
+        bell: Option<&Bell>,
+        target: &mut [u8],
+        patience: Patience,
+    ) -> io::Result<Option<usize>> {
+        loop {
+            let received = match (&mut *self, patience) {
+                (Source::Socket(_), Patience::Glance) => None,
+                (Source::Socket(stream), _) => stream.try_receive(target)?,
+                (Source::Shared(incoming), Patience::Look) => incoming.look(target)?,
+                (Source::Shared(incoming), _) => incoming.try_receive(target)?,
+            };
+            if received.is_some() {
+                idle.arrived();
+                return Ok(received);
+            }
+            if patience != Patience::Wait {
+                return Ok(None);
+            }
+            if !idle.turn() {
+                break;
+            }
         }
-        if patience == Patience::Look {
-            return Ok(None);
-        }
-        if !idle.turn() {
-            break;
+        match self {
+            Source::Socket(stream) => stream.receive(target).map(Some),
+            Source::Shared(incoming) => {
+                // What rings for us is not meant for the thread that waits on behalf of others.
+                bell.inspect(|bell| bell.mute());
+                let received = incoming.receive(target);
+                incoming.cancel_sleep();
+                bell.inspect(|bell| bell.unmute());
+                received.map(Some)
+            }
         }
     }
-    stream.receive(target).map(Some)
 }
 
 #[cfg(test)]

@@ -8,7 +8,10 @@ use telecl_wire::Header;
 use telecl_wire::request::Message;
 use zerocopy::IntoBytes;
 
+use telecl_shm::{SLOT, Slot, SlotPool};
+
 use crate::Stream;
+use crate::shared::Outgoing;
 
 /// Frames up to this size are joined with their neighbours in one buffer; longer payloads leave
 /// from where they are.
@@ -17,53 +20,109 @@ const JOIN_LIMIT: usize = 16 << 10;
 /// Puts frames on a stream. Frames are first collected; [`FrameSender::flush`] sends them.
 #[derive(Debug)]
 pub struct FrameSender {
-    stream: Stream,
+    sink: Sink,
+    /// Of a socket: what has not been sent. Of shared memory: the frame at hand.
     pending: Vec<u8>,
+    /// Bytes that the receiver has not been shown.
+    unseen: usize,
+}
+
+/// Where bytes go.
+#[derive(Debug)]
+enum Sink {
+    Socket(Stream),
+    Shared(Outgoing),
 }
 
 impl FrameSender {
     pub fn new(stream: Stream) -> FrameSender {
-        FrameSender { stream, pending: Vec::with_capacity(4096) }
+        FrameSender::to_sink(Sink::Socket(stream))
+    }
+
+    pub(crate) fn shared(outgoing: Outgoing) -> FrameSender {
+        FrameSender::to_sink(Sink::Shared(outgoing))
+    }
+
+    fn to_sink(sink: Sink) -> FrameSender {
+        FrameSender { sink, pending: Vec::with_capacity(4096), unseen: 0 }
     }
 
     pub fn stream(&self) -> &Stream {
-        &self.stream
+        match &self.sink {
+            Sink::Socket(stream) => stream,
+            Sink::Shared(outgoing) => outgoing.stream(),
+        }
+    }
+
+    /// Whether frames go through shared memory, where each can be shown at once for nothing.
+    pub fn is_shared(&self) -> bool {
+        matches!(self.sink, Sink::Shared(_))
+    }
+
+    /// How much of a large transfer goes into one frame.
+    pub fn chunk(&self) -> usize {
+        if self.is_shared() { SLOT } else { telecl_wire::CHUNK }
+    }
+
+    /// Slots to fill in place, if memory is shared.
+    pub fn slots(&self) -> Option<&SlotPool> {
+        match &self.sink {
+            Sink::Socket(_) => None,
+            Sink::Shared(outgoing) => Some(outgoing.slots()),
+        }
     }
 
     /// How many bytes wait for [`FrameSender::flush`].
     pub fn pending(&self) -> usize {
-        self.pending.len()
+        self.unseen
     }
 
     pub fn is_empty(&self) -> bool {
-        self.pending.is_empty()
+        self.unseen == 0
     }
 
     /// Adds a frame; sends only if its payload is large or much is pending.
     pub fn push<'a, M: Message<'a>>(&mut self, message: &M, payload: &[u8]) -> io::Result<()> {
-        let start = self.pending.len();
-        self.pending.extend_from_slice(&[0; Header::LEN]);
-        message.put(&mut self.pending);
-        let body_len = self.pending.len() - start - Header::LEN;
-        if body_len > telecl_wire::MAX_BODY || payload.len() > telecl_wire::MAX_PAYLOAD {
-            self.pending.truncate(start);
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "frame is longer than the protocol allows"));
+        let start = self.begin(message, payload.len())?;
+        if let Sink::Shared(outgoing) = &mut self.sink
+            && (JOIN_LIMIT + 1..=SLOT).contains(&payload.len())
+            && let Some(slot) = outgoing.fill_slot(payload)?
+        {
+            return self.put_in_slot(start, slot);
         }
-        let header = Header::new(M::OPCODE, body_len, payload.len());
-        self.pending[start..start + Header::LEN].copy_from_slice(header.as_bytes());
-        if payload.len() > JOIN_LIMIT {
-            return self.transmit(payload);
+        match &mut self.sink {
+            Sink::Socket(_) if payload.len() > JOIN_LIMIT => self.transmit(payload),
+            Sink::Socket(_) => {
+                self.pending.extend_from_slice(payload);
+                self.unseen = self.pending.len();
+                if self.unseen > 4 * JOIN_LIMIT { self.flush() } else { Ok(()) }
+            }
+            Sink::Shared(outgoing) => {
+                self.unseen += self.pending.len() + payload.len();
+                let written = outgoing.write(&self.pending).and_then(|()| outgoing.write(payload));
+                self.pending.clear();
+                written
+            }
         }
-        self.pending.extend_from_slice(payload);
-        if self.pending.len() > 4 * JOIN_LIMIT { self.flush() } else { Ok(()) }
+    }
+
+    /// As [`FrameSender::push`], with the first `len` bytes of a slot as payload. The slot comes from
+    /// [`FrameSender::slots`].
+    pub fn push_slot<'a, M: Message<'a>>(&mut self, message: &M, slot: Slot, len: usize) -> io::Result<()> {
+        let start = self.begin(message, len.min(SLOT))?;
+        self.put_in_slot(start, slot)
     }
 
     /// Sends what is pending.
     pub fn flush(&mut self) -> io::Result<()> {
-        if self.pending.is_empty() {
+        if self.unseen == 0 {
             return Ok(());
         }
-        self.transmit(&[])
+        self.unseen = 0;
+        match &mut self.sink {
+            Sink::Socket(_) => self.transmit(&[]),
+            Sink::Shared(outgoing) => outgoing.publish(),
+        }
     }
 
     /// A frame that leaves at once, together with what is pending.
@@ -72,10 +131,44 @@ impl FrameSender {
         self.flush()
     }
 
+    /// Puts header and body behind what is pending, and says where.
+    fn begin<'a, M: Message<'a>>(&mut self, message: &M, payload_len: usize) -> io::Result<usize> {
+        let start = self.pending.len();
+        self.pending.extend_from_slice(&[0; Header::LEN]);
+        message.put(&mut self.pending);
+        let body_len = self.pending.len() - start - Header::LEN;
+        if body_len > telecl_wire::MAX_BODY || payload_len > telecl_wire::MAX_PAYLOAD {
+            self.pending.truncate(start);
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "frame is longer than the protocol allows"));
+        }
+        self.put_header(start, Header::new(M::OPCODE, body_len, payload_len));
+        Ok(start)
+    }
+
+    fn put_header(&mut self, start: usize, header: Header) {
+        self.pending[start..start + Header::LEN].copy_from_slice(header.as_bytes());
+    }
+
+    fn put_in_slot(&mut self, start: usize, slot: Slot) -> io::Result<()> {
+        let header = self.pending[start..].first_chunk().and_then(|head| Header::parse(head).ok()).unwrap_or_default();
+        self.put_header(start, header.in_slot(slot.index()));
+        let Sink::Shared(outgoing) = &mut self.sink else { return Err(io::ErrorKind::InvalidInput.into()) };
+        self.unseen += self.pending.len();
+        let written = outgoing.write(&self.pending);
+        self.pending.clear();
+        if written.is_ok() {
+            // From here on it is the receiver's to free.
+            let _ = slot.send();
+        }
+        written
+    }
+
     fn transmit(&mut self, payload: &[u8]) -> io::Result<()> {
-        let sent = send_all(&self.stream, &self.pending, payload);
+        let Sink::Socket(stream) = &self.sink else { return Err(io::ErrorKind::InvalidInput.into()) };
+        let sent = send_all(stream, &self.pending, payload);
         // After an error the stream is of no use any more; keeping the bytes would only hold memory.
         self.pending.clear();
+        self.unseen = 0;
         sent
     }
 }

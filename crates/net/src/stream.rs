@@ -1,7 +1,8 @@
 //! Connected sockets and listeners, TCP and Unix alike.
 
 use std::fs;
-use std::io;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt;
@@ -9,9 +10,13 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::RecvFlags;
 use rustix::net::sockopt::{self, Timeout};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags,
+};
 
 use crate::Address;
 
@@ -91,6 +96,57 @@ impl Stream {
                 Err(error) => return Err(error.into()),
             }
         }
+    }
+
+    /// Sends a byte that wakes the peer. One that does not fit is not needed: others are on their way.
+    pub(crate) fn ring(&self) -> io::Result<()> {
+        match rustix::net::send(&self.0, &[0], SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
+            Ok(_) | Err(Errno::AGAIN | Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Sends `bytes`, which must be few, and a descriptor with them.
+    pub(crate) fn send_descriptor(&self, bytes: &[u8], descriptor: BorrowedFd<'_>) -> io::Result<()> {
+        let descriptors = [descriptor];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        control.push(SendAncillaryMessage::ScmRights(&descriptors));
+        match rustix::net::sendmsg(&self.0, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL)? {
+            sent if sent == bytes.len() => Ok(()),
+            _ => Err(io::ErrorKind::WriteZero.into()),
+        }
+    }
+
+    /// Receives bytes, and a descriptor if there is one with them.
+    pub(crate) fn receive_descriptor(&self, target: &mut [u8]) -> io::Result<(usize, Option<OwnedFd>)> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let flags = RecvFlags::CMSG_CLOEXEC;
+        let received = loop {
+            match rustix::net::recvmsg(&self.0, &mut [IoSliceMut::new(&mut *target)], &mut control, flags) {
+                Err(Errno::INTR) => {}
+                received => break received?,
+            }
+        };
+        // More descriptors than there is space for are closed by the system.
+        let descriptor = control.drain().find_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
+            _ => None,
+        });
+        Ok((received.bytes, descriptor))
+    }
+
+    /// Whether descriptors can be sent with bytes.
+    pub(crate) fn is_unix(&self) -> bool {
+        sockopt::socket_domain(&self.0).is_ok_and(|domain| domain == AddressFamily::UNIX)
+    }
+
+    /// Whether the peer has closed the connection. Does not wait.
+    pub(crate) fn is_closed(&self) -> bool {
+        let mut polled = [PollFd::new(&self.0, PollFlags::RDHUP)];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut polled, Some(&now)).is_ok_and(|ready| ready > 0)
     }
 
     /// Ends the connection in both directions; a thread that waits for it wakes up.

@@ -27,6 +27,10 @@ bodies! {
         pub version: &'a str,
         /// Host name of the node.
         pub node: &'a str,
+        /// Where a driver on the same node finds the service's Unix socket, if it has one; else empty.
+        pub socket: &'a str,
+        /// A number that only this run of the service has: whoever answers with it at `socket` is the same.
+        pub instance: u64,
         /// Boot id of the node: equal on both sides means that driver and service share a kernel.
         pub boot_id: [u8; 16],
         /// Time the service spent between reading `Hello` and sending this; not part of the round trip.
@@ -49,6 +53,11 @@ bodies! {
     pub struct Pong {
         pub number: u64,
     }
+
+    /// Comes with the descriptor of a memory segment, on a Unix socket, before all requests: from now on frames go through
+    /// its rings, and the socket is left to bytes that wake the other side.
+    pub struct ShareMemory {
+    }
 }
 
 messages! {
@@ -59,5 +68,6 @@ messages! {
         3 => Refused<'a>,
         4 => Ping,
         5 => Pong,
+        6 => ShareMemory,
     }
 }

@@ -16,13 +16,16 @@ pub const MAX_PAYLOAD: usize = 4 << 20;
 #[repr(C)]
 pub struct Header {
     pub opcode: U16,
-    /// Must be zero; a later version may give it a meaning.
+    /// [`IN_SLOT`] or zero.
     pub flags: U16,
     pub body_len: U32,
     pub payload_len: U32,
-    /// Must be zero.
-    pub reserved: U32,
+    /// Which slot has the payload, if it is in one; else zero.
+    pub slot: U32,
 }
+
+/// The payload does not follow: it is in a slot of the memory that both sides share.
+const IN_SLOT: U16 = U16::new(1);
 
 const _: () = assert!(size_of::<Header>() == Header::LEN);
 
@@ -37,14 +40,20 @@ impl Header {
             flags: U16::ZERO,
             body_len: U32::new(body_len as u32),
             payload_len: U32::new(payload_len as u32),
-            reserved: U32::ZERO,
+            slot: U32::ZERO,
         }
+    }
+
+    /// The same header, of a frame whose payload is in this slot.
+    #[must_use]
+    pub fn in_slot(self, slot: u32) -> Header {
+        Header { flags: IN_SLOT, slot: U32::new(slot), ..self }
     }
 
     /// Reads a header and refuses one whose lengths nobody may ask memory for.
     pub fn parse(bytes: &[u8; Header::LEN]) -> Result<Header, DecodeError> {
         let header = Header::read_from_bytes(bytes).map_err(|_| DecodeError::Truncated)?;
-        if header.flags != U16::ZERO || header.reserved != U32::ZERO {
+        if header.flags != IN_SLOT && (header.flags, header.slot) != (U16::ZERO, U32::ZERO) {
             return Err(DecodeError::BadHeader);
         }
         if header.body_len() > MAX_BODY || header.payload_len() > MAX_PAYLOAD {
@@ -60,6 +69,11 @@ impl Header {
     pub fn payload_len(&self) -> usize {
         self.payload_len.get() as usize
     }
+
+    /// The slot that has the payload, if it does not follow.
+    pub fn slot(&self) -> Option<u32> {
+        (self.flags == IN_SLOT).then(|| self.slot.get())
+    }
 }
 
 #[cfg(test)]
@@ -71,6 +85,19 @@ mod tests {
         let header = Header::new(7, 12, 4096);
         let bytes: [u8; Header::LEN] = header.as_bytes().try_into().unwrap();
         assert_eq!(Header::parse(&bytes), Ok(header));
+        assert_eq!(header.slot(), None);
+        let header = header.in_slot(3);
+        let bytes: [u8; Header::LEN] = header.as_bytes().try_into().unwrap();
+        assert_eq!(Header::parse(&bytes).map(|header| header.slot()), Ok(Some(3)));
+    }
+
+    #[test]
+    fn flags_without_meaning_are_refused() {
+        let mut bytes: [u8; Header::LEN] = Header::new(7, 12, 4096).as_bytes().try_into().unwrap();
+        bytes[12] = 1;
+        assert_eq!(Header::parse(&bytes), Err(DecodeError::BadHeader), "a slot, but not the flag");
+        bytes[2] = 2;
+        assert_eq!(Header::parse(&bytes), Err(DecodeError::BadHeader));
     }
 
     #[test]

@@ -111,6 +111,8 @@ fn welcome() -> Welcome<'static> {
         session: 1,
         version: "0.0.0-test",
         node: "far-away",
+        socket: "",
+        instance: 1,
         boot_id: [7; 16],
         took_ns: 0,
         platforms: vec![Platform {

@@ -1,9 +1,10 @@
 //! Platforms: one for each platform of each service, nearest service first.
 
 use std::borrow::Cow;
+use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
-use telecl_config::DriverConfig;
+use telecl_config::{Address, DriverConfig};
 use telecl_sys::*;
 use telecl_wire::request::{Query, Target};
 
@@ -93,8 +94,13 @@ impl ServiceNode {
     pub(crate) fn session(&self) -> ClResult<Arc<Session>> {
         let mut sessions = lock(&process::state().sessions);
         if let Some(session) = sessions.by_node.get(&self.place).filter(|session| !session.is_lost()) {
-            session.start()?;
-            return Ok(Arc::clone(session));
+            if session.is_started() {
+                return Ok(Arc::clone(session));
+            }
+            let session = self.nearer(session);
+            session.start(self.config.shared_memory)?;
+            sessions.by_node.insert(self.place, Arc::clone(&session));
+            return Ok(session);
         }
         if process::is_exiting() {
             return Err(ClError(CL_DEVICE_NOT_AVAILABLE));
@@ -107,9 +113,28 @@ impl ServiceNode {
             log::debug(format_args!("the service at {} no longer offers the same devices", self.facts.address));
             return Err(ClError(CL_DEVICE_NOT_AVAILABLE));
         }
-        session.start()?;
+        let session = self.nearer(&session);
+        session.start(self.config.shared_memory)?;
         sessions.by_node.insert(self.place, Arc::clone(&session));
         Ok(session)
+    }
+
+    /// A session with the same service through its Unix socket, if it is on this node and can be reached there; else the
+    /// one there is.
+    fn nearer(&self, session: &Arc<Session>) -> Arc<Session> {
+        let Node { same_node, socket, address, .. } = &self.facts;
+        let local = Address::Unix(socket.into());
+        let possible = self.config.shared_memory && *same_node && !socket.is_empty() && *address != local;
+        // In another container the path may be missing, or stand for another service.
+        let found = if possible && Path::new(socket).exists() {
+            connect(&local, self.config.connect_timeout).ok()
+        } else {
+            None
+        };
+        match found {
+            Some((node, nearer)) if node.instance == self.facts.instance => nearer,
+            _ => Arc::clone(session),
+        }
     }
 
     pub(crate) fn strict(&self) -> bool {

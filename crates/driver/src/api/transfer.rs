@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use telecl_sys::*;
-use telecl_wire::CHUNK;
 use telecl_wire::region::Region;
 use telecl_wire::request::{Command, ReadBuffer, ReadImage, ReadRect, WriteBuffer, WriteImage, WriteRect};
 
@@ -311,7 +310,7 @@ impl Submission<'_> {
         })
     }
 
-    /// Posts a write in frames of at most [`CHUNK`] bytes. When this returns, the program may change
+    /// Posts a write in frames of the link's size. When this returns, the program may change
     /// the source: all of it has been handed to the system. So a blocking write need not wait for the
     /// device, unless something it depends on may have failed.
     fn store(
@@ -326,7 +325,8 @@ impl Submission<'_> {
         {
             let _order = self.queue.hold();
             let mut scratch = Vec::new();
-            let mut parts = Region::parts(source.size(), source.unit(), CHUNK as u64).peekable();
+            let chunk = self.queue.context.session.chunk() as u64;
+            let mut parts = Region::parts(source.size(), source.unit(), chunk).peekable();
             if parts.peek().is_none() {
                 send_part(self, event.as_ref(), &Region::whole([0; 3]), true, &[])?;
             }

@@ -20,6 +20,10 @@ pub(crate) struct Node {
     pub(crate) name: String,
     pub(crate) round_trip: Duration,
     pub(crate) same_node: bool,
+    /// The path of the service's Unix socket; empty if it has none.
+    pub(crate) socket: String,
+    /// Tells one run of a service from all others.
+    pub(crate) instance: u64,
     pub(crate) platforms: Vec<NodePlatform>,
 }
 
@@ -172,6 +176,8 @@ pub(crate) fn connect(address: &Address, timeout: Duration) -> Result<Connected,
                     .saturating_sub(Duration::from_nanos(welcome.took_ns))
                     .min(connected.max(answered / 2)),
                 same_node: welcome.boot_id != [0; 16] && welcome.boot_id == boot_id(),
+                socket: welcome.socket.to_owned(),
+                instance: welcome.instance,
                 platforms: welcome
                     .platforms
                     .iter()

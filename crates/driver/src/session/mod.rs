@@ -13,7 +13,7 @@ mod receive;
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use telecl_net::{Bell, FrameReceiver, FrameSender, Spin, Stream};
@@ -66,6 +66,7 @@ pub(crate) struct Session {
     bell: OnceLock<Arc<Bell>>,
     stream: Stream,
     next_id: AtomicU64,
+    chunk: AtomicUsize,
     calls: call::Calls,
     pending: Mutex<HashMap<u64, Pending>>,
     contexts: Mutex<HashMap<u64, Weak<Context>>>,
@@ -94,6 +95,7 @@ impl Session {
             starting: Mutex::default(),
             stream,
             next_id: AtomicU64::new(FIRST_DRIVER_ID),
+            chunk: AtomicUsize::new(CHUNK),
             calls: call::Calls::default(),
             pending: Mutex::default(),
             contexts: Mutex::default(),
@@ -105,17 +107,19 @@ impl Session {
     }
 
     /// Starts the threads; called when the first context is made.
-    pub(crate) fn start(self: &Arc<Self>) -> ClResult<()> {
+    pub(crate) fn start(self: &Arc<Self>, shared_memory: bool) -> ClResult<()> {
         let _starting = lock(&self.starting);
-        if self.bell.get().is_some() {
+        if self.is_started() {
             return Ok(());
+        }
+        if shared_memory {
+            self.share_memory();
         }
         if self.callbacks.get().is_none() {
             let callbacks = Callbacks::start().map_err(|_| ClError(CL_OUT_OF_HOST_MEMORY))?;
             let _ = self.callbacks.set(callbacks);
         }
-        let started = self.stream.try_clone().and_then(Bell::new).and_then(|bell| {
-            let bell = Arc::new(bell);
+        let started = lock(&self.receiver).bell().and_then(|bell| {
             receive::start(self, Arc::clone(&bell))?;
             process::remember_socket(&*bell);
             Ok(bell)
@@ -126,6 +130,34 @@ impl Session {
         })?;
         let _ = self.bell.set(bell);
         Ok(())
+    }
+
+    pub(crate) fn is_started(&self) -> bool {
+        self.bell.get().is_some()
+    }
+
+    /// Goes on through shared memory, if the connection allows it.
+    fn share_memory(&self) {
+        match telecl_net::share_memory(&self.stream) {
+            Ok(Some((sender, mut receiver))) => {
+                for socket in [receiver.stream(), sender.stream()] {
+                    process::remember_socket(socket);
+                }
+                receiver.set_idle(Spin::new(receive::SPIN));
+                self.chunk.store(sender.chunk(), Ordering::Relaxed);
+                self.outbox.replace(sender);
+                let old = std::mem::replace(&mut *lock(&self.receiver), receiver);
+                process::forget_socket(old.stream());
+                log::debug(format_args!("session with {} goes through shared memory", self.address));
+            }
+            Ok(None) => {}
+            Err(error) => log::debug(format_args!("no shared memory with {}: {error}", self.address)),
+        }
+    }
+
+    /// How much of a large transfer goes into one frame.
+    pub(crate) fn chunk(&self) -> usize {
+        self.chunk.load(Ordering::Relaxed)
     }
 
     pub(crate) fn is_lost(&self) -> bool {
@@ -186,7 +218,7 @@ impl Session {
             return Ok((0, data));
         }
         let id = self.next_id();
-        for chunk in data.chunks(CHUNK) {
+        for chunk in data.chunks(self.chunk()) {
             self.post(&Stage { id }, chunk)?;
         }
         Ok((id, &[]))

@@ -74,11 +74,22 @@ impl Outbox {
             return Ok(());
         }
         let now = || Instant::now();
-        if haste == Haste::AtOnce || sending.sender.pending() >= MANY || now() - sending.left >= PAUSE {
+        if haste == Haste::AtOnce
+            || sending.sender.is_shared()
+            || sending.sender.pending() >= MANY
+            || now() - sending.left >= PAUSE
+        {
             return sending.flush();
         }
         drop(sending);
         if self.has_sweeper() { Ok(()) } else { self.flush() }
+    }
+
+    /// Goes on through another link.
+    pub(super) fn replace(&self, sender: FrameSender) {
+        let mut sending = lock(&self.shared.stream);
+        let old = std::mem::replace(&mut sending.sender, sender);
+        process::forget_socket(old.stream());
     }
 
     pub(super) fn flush(&self) -> io::Result<()> {

@@ -27,6 +27,9 @@ pub(super) fn start(session: &Arc<Session>, bell: Arc<Bell>) -> io::Result<()> {
     let session = Arc::downgrade(session);
     spawn("telecl-rx", 256 << 10, move || {
         let _mark = ReceiverMark::set();
+        if let Some(session) = session.upgrade() {
+            session.take_all(&mut lock(&session.receiver));
+        }
         run(&session, &bell);
         crate::process::forget_socket(&*bell);
     })
@@ -36,7 +39,7 @@ fn run(session: &Weak<Session>, bell: &Bell) {
     while bell.wait().is_ok() {
         let Some(session) = session.upgrade() else { return };
         let mut receiver = lock(&session.receiver);
-        session.take_arrived(&mut receiver);
+        session.take_all(&mut receiver);
         drop(receiver);
         if session.is_lost() {
             return;
@@ -56,17 +59,38 @@ impl Session {
         if done() || on_receiver_thread() {
             return;
         }
-        let Some(bell) = self.bell.get() else { return };
         let Some(mut receiver) = self.claim_receiver(&done) else { return };
         let _mark = ReceiverMark::set();
-        bell.mute();
+        receiver.mute();
         while !done() && !self.is_lost() {
             let progress = receiver.wait();
             self.take_next(&mut receiver, progress);
         }
-        // The bell knows only of what has not been read.
-        self.take_arrived(&mut receiver);
-        bell.unmute();
+        self.let_ring(&mut receiver);
+    }
+
+    /// Takes all that has arrived, and leaves the rest to the bell.
+    fn take_all(self: &Arc<Self>, receiver: &mut FrameReceiver) {
+        while !self.is_lost() {
+            match receiver.look() {
+                Ok(Progress::Nothing) => return self.let_ring(receiver),
+                progress => self.take_next(receiver, progress),
+            }
+        }
+    }
+
+    /// Lets the bell ring again. It does not know of what was read ahead, so that is taken first.
+    fn let_ring(self: &Arc<Self>, receiver: &mut FrameReceiver) {
+        while !self.is_lost() {
+            match receiver.glance() {
+                Ok(Progress::Nothing) => match receiver.unmute() {
+                    Ok(true) => return,
+                    Ok(false) => {}
+                    Err(error) => self.lose(&error.to_string()),
+                },
+                progress => self.take_next(receiver, progress),
+            }
+        }
     }
 
     fn claim_receiver(&self, done: impl Fn() -> bool) -> Option<MutexGuard<'_, FrameReceiver>> {
@@ -77,16 +101,6 @@ impl Session {
                 Err(TryLockError::Poisoned(receiver)) => return Some(receiver.into_inner()),
                 Err(TryLockError::WouldBlock) if done() || !hope.turn() => return None,
                 Err(TryLockError::WouldBlock) => {}
-            }
-        }
-    }
-
-    /// Takes all frames that are there.
-    fn take_arrived(self: &Arc<Self>, receiver: &mut FrameReceiver) {
-        while !self.is_lost() {
-            match receiver.look() {
-                Ok(Progress::Nothing) => return,
-                progress => self.take_next(receiver, progress),
             }
         }
     }

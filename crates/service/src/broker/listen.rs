@@ -1,14 +1,16 @@
 //! The sockets drivers connect to, and the loop that accepts them.
 
+use std::fs;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use telecl_net::{Address, Listener, Stream};
-use tracing::{debug, warn};
+use tracing::{debug, info, warn};
 
 use super::ServeError;
 use super::stop::StopSignal;
@@ -21,7 +23,9 @@ pub(crate) struct Listeners {
 }
 
 impl Listeners {
-    pub(crate) fn bind(addresses: &[Address]) -> Result<Listeners, ServeError> {
+    /// Listens at all of `addresses`; if there is no Unix socket among them and `local_socket` is set, at one more, if
+    /// that is possible.
+    pub(crate) fn bind(addresses: &[Address], local_socket: bool) -> Result<Listeners, ServeError> {
         if addresses.is_empty() {
             return Err(ServeError::NoAddress);
         }
@@ -38,7 +42,44 @@ impl Listeners {
             all.addresses.push(listener.address().map_err(failed)?);
             all.listeners.push(listener);
         }
+        if local_socket && all.socket().is_empty() {
+            all.add_local_socket();
+        }
         Ok(all)
+    }
+
+    /// The path of the Unix socket; empty if there is none.
+    pub(crate) fn socket(&self) -> String {
+        let mut paths = self.listeners.iter().filter_map(|listener| match listener {
+            Listener::Unix { path, .. } => path.to_str(),
+            Listener::Tcp(_) => None,
+        });
+        paths.next().unwrap_or_default().to_owned()
+    }
+
+    /// Programs on this node are served without it too, only slower.
+    fn add_local_socket(&mut self) {
+        let port = self.addresses.iter().find_map(|address| match address {
+            Address::Tcp { port, .. } => Some(*port),
+            Address::Unix(_) => None,
+        });
+        let (Some(port), Some(directory)) = (port, runtime_directory()) else { return };
+        let path = directory.join(format!("{port}.sock"));
+        let bound = fs::create_dir_all(&directory)
+            .and_then(|()| Listener::bind(&Address::Unix(path.clone())))
+            .and_then(|listener| {
+                if let Listener::Unix { listener, .. } = &listener {
+                    listener.set_nonblocking(true)?;
+                }
+                Ok(listener)
+            });
+        match bound {
+            Ok(listener) => self.listeners.push(listener),
+            Err(error) => {
+                let socket = path.display();
+                info!(%socket, %error, "no Unix socket: programs on this node use TCP instead of shared memory");
+            }
+        }
     }
 
     /// Where it really listens: with the ports that the system chose.
@@ -75,6 +116,13 @@ impl Listeners {
     }
 }
 
+/// Where a service keeps what lives as long as it runs.
+fn runtime_directory() -> Option<PathBuf> {
+    let of_user = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute());
+    let of_system = || rustix::process::geteuid().is_root().then(|| PathBuf::from("/run"));
+    of_user.or_else(of_system).map(|path| path.join("telecl"))
+}
+
 fn fd(listener: &Listener) -> BorrowedFd<'_> {
     match listener {
         Listener::Tcp(listener) => listener.as_fd(),
@@ -104,14 +152,14 @@ mod tests {
 
     #[test]
     fn an_address_in_use_is_named_together_with_what_to_do() {
-        let first = Listeners::bind(&["127.0.0.1:0".parse().unwrap()]).unwrap();
+        let first = Listeners::bind(&["127.0.0.1:0".parse().unwrap()], false).unwrap();
         let taken = first.addresses()[0].clone();
-        let message = Listeners::bind(std::slice::from_ref(&taken)).unwrap_err().to_string();
+        let message = Listeners::bind(std::slice::from_ref(&taken), false).unwrap_err().to_string();
         assert!(message.contains(&taken.to_string()) && message.contains("stop it"), "{message}");
     }
 
     #[test]
     fn no_address_is_an_error() {
-        assert!(matches!(Listeners::bind(&[]), Err(ServeError::NoAddress)));
+        assert!(matches!(Listeners::bind(&[], true), Err(ServeError::NoAddress)));
     }
 }

@@ -33,6 +33,8 @@ use self::stop::StopSignal;
 #[derive(Clone, Debug)]
 pub struct ServeSettings {
     pub listen: Vec<Address>,
+    /// Listen at a Unix socket of our own choice too, unless `listen` has one.
+    pub local_socket: bool,
     /// Parts of the names of the platforms to offer, in any case; all if empty.
     pub platforms: Vec<String>,
     /// Likewise for devices.
@@ -46,7 +48,8 @@ impl ServeSettings {
     /// Everything as usual: all devices, five seconds to say hello.
     pub fn new(listen: Vec<Address>, worker: WorkerCommand) -> ServeSettings {
         let handshake_timeout = Duration::from_secs(5);
-        ServeSettings { listen, platforms: Vec::new(), devices: Vec::new(), handshake_timeout, worker }
+        let (platforms, devices) = (Vec::new(), Vec::new());
+        ServeSettings { listen, local_socket: true, platforms, devices, handshake_timeout, worker }
     }
 }
 
@@ -86,6 +89,10 @@ struct Broker {
     settings: ServeSettings,
     offer: Offer,
     node: String,
+    /// The path of the Unix socket; empty if there is none.
+    socket: String,
+    /// Tells this run of the service from all others.
+    instance: u64,
     boot_id: [u8; 16],
     next_session: AtomicU64,
     /// Connections that have not introduced themselves yet.
@@ -98,13 +105,15 @@ struct Broker {
 /// when drivers can connect.
 pub fn serve(settings: ServeSettings, ready: impl FnOnce(&[Address])) -> Result<(), ServeError> {
     let stop = StopSignal::install().map_err(ServeError::Signals)?;
-    let listeners = Listeners::bind(&settings.listen)?;
+    let listeners = Listeners::bind(&settings.listen, settings.local_socket)?;
     let scratch = Scratch::new().map_err(|cause| ServeError::Scratch { cause })?;
     let offer = offer::take_inventory(&settings);
     let broker = Arc::new(Broker {
         offer,
         settings,
         node: telecl_net::host_name(),
+        socket: listeners.socket(),
+        instance: telecl_net::random_number(),
         boot_id: telecl_net::boot_id(),
         next_session: AtomicU64::new(1),
         strangers: AtomicUsize::new(0),

@@ -101,6 +101,8 @@ fn converse(broker: &Broker, session: u64, stream: Stream, read: Instant) -> Res
         session,
         version: env!("CARGO_PKG_VERSION"),
         node: &broker.node,
+        socket: &broker.socket,
+        instance: broker.instance,
         boot_id: broker.boot_id,
         took_ns: 0,
         platforms: broker.offer.platforms.clone(),

@@ -338,7 +338,7 @@ impl Reporter {
                 if let (CL_COMPLETE, Some((region, chunk)), Report::Completed { event, .. }) =
                     (status, data, &group.report)
                 {
-                    self.link.push(&Data { event: *event, region }, chunk.bytes());
+                    self.link.push_chunk(&Data { event: *event, region }, chunk);
                 }
                 self.settle(group, 1, status);
             }

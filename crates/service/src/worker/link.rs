@@ -5,13 +5,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use telecl_net::{FrameSender, Stream};
+use telecl_net::{FrameSender, Slot, SlotPool};
 use telecl_opencl::{ClError, ClResult};
 use telecl_wire::reply::{Closing, Completed, Failed, Reply, ReplyPart};
 use telecl_wire::request::Message;
 use telecl_wire::{CHUNK, Field};
 use tracing::debug;
 
+use super::staging::Chunk;
 use crate::process::{exit_code, exit_now};
 
 /// How long the last words may take.
@@ -25,6 +26,9 @@ const PATIENCE: Duration = Duration::from_millis(200);
 #[derive(Debug)]
 pub(crate) struct Link {
     sender: Mutex<FrameSender>,
+    /// Memory that the driver shares, if it does.
+    slots: Option<SlotPool>,
+    chunk: usize,
     session: u64,
 }
 
@@ -40,8 +44,28 @@ pub(crate) struct About {
 }
 
 impl Link {
-    pub(crate) fn new(stream: Stream, session: u64) -> Link {
-        Link { sender: Mutex::new(FrameSender::new(stream)), session }
+    pub(crate) fn new(sender: FrameSender, session: u64) -> Link {
+        let (slots, chunk) = (sender.slots().cloned(), sender.chunk());
+        Link { sender: Mutex::new(sender), slots, chunk, session }
+    }
+
+    /// How much of a large transfer goes into one frame.
+    pub(crate) fn chunk(&self) -> usize {
+        self.chunk
+    }
+
+    /// Shared memory from which a payload need not be copied, if there is some.
+    pub(crate) fn take_slot(&self) -> Option<Slot> {
+        self.slots.as_ref()?.take()
+    }
+
+    /// As [`Link::push`], with a chunk as payload.
+    pub(crate) fn push_chunk<'a>(&self, message: &impl Message<'a>, chunk: Chunk) {
+        let pushed = match chunk.into_slot() {
+            Ok((slot, len)) => self.lock().push_slot(message, slot, len),
+            Err(chunk) => self.lock().push(message, chunk.bytes()),
+        };
+        self.must(pushed);
     }
 
     /// The session's number, for the log.

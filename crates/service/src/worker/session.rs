@@ -124,6 +124,7 @@ impl Session {
         debug!(session = link.session(), devices = devices.iter().count(), "worker ready");
         Ok(Session {
             completion: Completion::start(Arc::clone(&link), Arc::clone(&output))?,
+            pool: Pool::new(Arc::clone(&link)),
             link,
             output,
             platforms,
@@ -136,7 +137,6 @@ impl Session {
             kernels: Table::new(CL_INVALID_KERNEL),
             events: Table::new(CL_INVALID_EVENT),
             includes: Includes::new(scratch),
-            pool: Pool::default(),
             open_writes: HashMap::new(),
             staged: HashMap::new(),
             unflushed: false,
@@ -278,7 +278,11 @@ impl Session {
 
     /// The payload in memory that a device can read.
     fn chunk(&self, mut payload: Payload<'_>) -> Result<Chunk, ReceiveError> {
-        let mut chunk = self.pool.take(payload.len());
+        let len = payload.len();
+        if let Some(slot) = payload.take_slot() {
+            return Ok(Chunk::incoming(slot, len));
+        }
+        let mut chunk = self.pool.take(len);
         payload.read_into(chunk.bytes_mut())?;
         Ok(chunk)
     }

@@ -57,12 +57,13 @@ fn start() -> io::Result<(Arc<Link>, FrameReceiver, Session)> {
     let scratch = env::var_os(environment::SCRATCH).map_or_else(env::temp_dir, PathBuf::from);
     let offered = env::var(environment::OFFERED).unwrap_or_default();
     let offered: Vec<u64> = offered.split(',').filter_map(|id| id.parse().ok()).collect();
-    let link = Arc::new(Link::new(stream.try_clone()?, number));
+    let (sender, receiver) = telecl_net::accept(stream.try_clone()?).map_err(io::Error::other)?;
+    let link = Arc::new(Link::new(sender, number));
     watch::start(stream.try_clone()?, Arc::clone(&link))?;
     // Before the vendor's libraries are loaded: some look at standard output only then.
     let output = Output::capture(Arc::clone(&link))?;
     let session = Session::new(Arc::clone(&link), output, scratch, &offered)?;
-    Ok((link, FrameReceiver::new(stream), session))
+    Ok((link, receiver, session))
 }
 
 fn run(link: &Link, receiver: FrameReceiver, session: Session) -> i32 {

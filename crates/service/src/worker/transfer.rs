@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use telecl_opencl::{ClError, ClResult, Event, Order, Queue};
 use telecl_sys::*;
-use telecl_wire::CHUNK;
 use telecl_wire::region::Region;
 use telecl_wire::request::*;
 
@@ -112,7 +111,7 @@ impl Session {
         let entry = self.queues.get(command.queue)?;
         let (order, mut after) = self.order_after(command.waits)?;
         after.extend(entry.before(false));
-        let parts = Region::parts(size, unit, CHUNK as u64);
+        let parts = Region::parts(size, unit, self.link.chunk() as u64);
         // With one part everything is known before it can end; with more, a guard keeps the group open until it is.
         let guarded = !parts.is_single();
         let report = Report::Completed { event: command.event, profiling: entry.profiling };
@@ -123,7 +122,7 @@ impl Session {
             let bytes = part.volume().and_then(|volume| volume.checked_mul(unit)).map_or(Ok(0), to_usize);
             let part_bytes = bytes.unwrap_or(0);
             let enqueued = bytes.and_then(|bytes| {
-                let chunk = self.pool.take(bytes);
+                let chunk = self.pool.take_outgoing(bytes);
                 enqueue(self, &entry.queue, &part, chunk, &order)
             });
             match enqueued {

@@ -28,7 +28,7 @@ impl InFlight {
         enqueue: impl FnOnce(*mut u8, &Order<'_>) -> ClResult<Option<Event>>,
     ) -> ClResult<InFlight> {
         let order = order.clone().with_event();
-        let event = enqueue(chunk.bytes_mut().as_mut_ptr(), &order)?;
+        let event = enqueue(chunk.as_mut_ptr(), &order)?;
         let Some(event) = event else {
             // A driver that succeeds without an event gives us no way to know when the memory is free again.
             mem::forget(chunk);

@@ -97,8 +97,9 @@ macro_rules! payloads {
 
 make! {
     handshake::Hello<'a> { magic, protocol, version, program, pid }
-    handshake::Welcome<'a> { session, version, node, boot_id, took_ns, platforms }
+    handshake::Welcome<'a> { session, version, node, socket, instance, boot_id, took_ns, platforms }
     handshake::Refused<'a> { reason, protocol }
+    handshake::ShareMemory {}
     handshake::Ping { number }
     handshake::Pong { number }
     info::Info<'a> { param, status, value }

@@ -1,0 +1,51 @@
+//! How a connection becomes a link through shared memory.
+
+use std::io;
+use std::os::fd::AsFd;
+
+use telecl_shm::{Segment, Side};
+use telecl_wire::handshake::ShareMemory;
+use telecl_wire::request::Message;
+use telecl_wire::{DecodeError, Header};
+use zerocopy::IntoBytes;
+
+use crate::shared::halves;
+use crate::{FrameReceiver, FrameSender, ReceiveError, Stream};
+
+/// The driver's side, after the handshake: offers memory to the worker and goes on through it. `None` if the connection
+/// cannot carry the offer, or there is no memory; then it goes on as it is.
+pub fn share_memory(stream: &Stream) -> io::Result<Option<(FrameSender, FrameReceiver)>> {
+    if !stream.is_unix() {
+        return Ok(None);
+    }
+    let Ok((segment, descriptor)) = Segment::create() else { return Ok(None) };
+    let (outgoing, incoming) = halves(&segment, Side::Driver, stream)?;
+    stream.send_descriptor(Header::new(ShareMemory::OPCODE, 0, 0).as_bytes(), descriptor.as_fd())?;
+    Ok(Some((FrameSender::shared(outgoing), FrameReceiver::shared(incoming))))
+}
+
+/// The worker's side: waits for the first frame, and goes on through shared memory if that offers some.
+pub fn accept(stream: Stream) -> Result<(FrameSender, FrameReceiver), ReceiveError> {
+    let sender = FrameSender::new(stream.try_clone()?);
+    let mut receiver = FrameReceiver::new(stream.try_clone()?);
+    if !stream.is_unix() {
+        return Ok((sender, receiver));
+    }
+    let mut first = [0; Header::LEN];
+    let (received, descriptor) = stream.receive_descriptor(&mut first)?;
+    let offered = received == Header::LEN && Header::parse(&first)?.opcode.get() == ShareMemory::OPCODE;
+    match descriptor {
+        Some(descriptor) if offered => {
+            let segment =
+                Segment::open(descriptor).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+            let (outgoing, incoming) = halves(&segment, Side::Worker, &stream)?;
+            Ok((FrameSender::shared(outgoing), FrameReceiver::shared(incoming)))
+        }
+        None if offered => Err(DecodeError::BadValue.into()),
+        // A descriptor that nobody asked for is closed.
+        _ => {
+            receiver.put_back(&first[..received]);
+            Ok((sender, receiver))
+        }
+    }
+}
