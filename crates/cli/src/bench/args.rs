@@ -17,7 +17,7 @@ use telecl_config::Address;
 #[command(after_help = "\
 Examples:
   telecl bench                                  everything, a few minutes
-  telecl bench --quick                          less certain, half a minute
+  telecl bench --quick                          less certain, some seconds
   telecl bench --only launch-finish,read-4      only these tests
   telecl bench --device H200 --json bench.json  another device; all rounds as JSON
   telecl bench --service node7 --service unix:/run/telecl.sock
@@ -53,10 +53,10 @@ pub(crate) struct BenchArgs {
     /// Use the first device whose name contains this [default: the first GPU, or else the first device]
     #[arg(long, value_name = "PART_OF_NAME")]
     pub(crate) device: Option<String>,
-    /// Fewer and shorter rounds: half a minute
+    /// Fewer and shorter rounds, and no sessions: some seconds
     #[arg(long)]
     pub(crate) quick: bool,
-    /// How often each test is run on each path [default: 7; 3 with --quick]
+    /// How often each test is run on each path [default: 11; 5 with --quick]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) rounds: Option<u32>,
     /// Run only these tests
@@ -65,6 +65,12 @@ pub(crate) struct BenchArgs {
     /// Write everything as JSON, with all rounds; - is stdout, instead of the tables
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
+    /// Write the tables as Markdown
+    #[arg(long, value_name = "FILE")]
+    pub(crate) markdown: Option<PathBuf>,
+    /// Draw how much longer than direct everything takes
+    #[arg(long, value_name = "FILE")]
+    pub(crate) svg: Option<PathBuf>,
     /// The driver's library [default: as for telecl run]
     #[arg(long, value_name = "PATH")]
     pub(crate) driver: Option<PathBuf>,

@@ -62,7 +62,7 @@ pub(crate) fn bar(row: &str, unit: Unit, kind: Kind, device: &DeviceFacts, facts
         Rule::DirectPlus { trips, of, seconds } => {
             let shared = if of == Share::Whole { f64::from(facts.count.max(1)) } else { 1.0 };
             let trip = if trips > 0.0 { facts.round_trip? * trips / shared } else { 0.0 };
-            let each = number::with_unit(seconds, Unit::Seconds);
+            let each = number::round(seconds, Unit::Seconds);
             let text = match (trips, of) {
                 (0.0, _) => format!("direct + {each}"),
                 (1.0, _) => format!("direct + 1 round trip + {each}"),
@@ -71,7 +71,7 @@ pub(crate) fn bar(row: &str, unit: Unit, kind: Kind, device: &DeviceFacts, facts
             };
             (facts.direct? + trip + seconds, text)
         }
-        Rule::AtMost(limit) => (limit, number::with_unit(limit, unit)),
+        Rule::AtMost(limit) => (limit, number::round(limit, unit)),
         Rule::PartOfStream(part) => {
             let stream = facts.stream?;
             match facts.direct {

@@ -157,11 +157,26 @@ fn say(reply: &Reply) {
     print(format_args!("{line}\n"));
 }
 
-/// All devices that the loader finds, with their names.
+/// All devices of this path, with their names.
 fn all_devices() -> Result<Vec<(Platform, Device, String)>, String> {
-    let library = Library::load().map_err(|error| format!("{:#}", anyhow::Error::new(error)))?;
+    let library = Library::load().map_err(|error| {
+        format!("{:#}. Install an OpenCL loader: apt-get install ocl-icd-libopencl1", anyhow::Error::new(error))
+    })?;
+    // A path through telecl would be another one if it used what a loader adds to it, and so would direct.
+    let through_telecl = std::env::var_os(telecl_config::INSIDE_SERVICE).is_none();
+    let is_telecl = |platform: &Platform| {
+        platform.info_string(CL_PLATFORM_EXTENSIONS).is_ok_and(|list| list.contains("cl_telecl_node"))
+    };
+    let platforms = library.platforms().map_err(|error| error.to_string())?;
+    if through_telecl && !platforms.is_empty() && !platforms.iter().any(is_telecl) {
+        return Err(format!(
+            "the OpenCL loader {} finds other drivers, but not telecl's: it does not obey OCL_ICD_VENDORS. \
+             Name one that does (ocl-icd, Khronos) in TELECL_OPENCL_LIBRARY or by LD_LIBRARY_PATH",
+            library.name().display()
+        ));
+    }
     let mut found = Vec::new();
-    for platform in library.platforms().map_err(|error| error.to_string())? {
+    for platform in platforms.into_iter().filter(|platform| is_telecl(platform) == through_telecl) {
         for device in platform.devices(CL_DEVICE_TYPE_ALL).unwrap_or_default() {
             let name = device.info_string(CL_DEVICE_NAME).unwrap_or_default().trim().to_owned();
             found.push((platform, device, name));

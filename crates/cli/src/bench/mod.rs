@@ -3,7 +3,7 @@
 //! For each path (the vendor's driver alone, a service over TCP, one over shared memory) there is a
 //! child process that measures (`child.rs`, `measure.rs`). `rounds.rs` asks them in turn, `limits.rs`
 //! measures what the machine itself can do, `bars.rs` knows what is expected, and `report.rs` puts it
-//! together for `text.rs` and its kind.
+//! together for `text.rs`, `markdown.rs` and `svg.rs`.
 
 mod args;
 mod bars;
@@ -13,6 +13,7 @@ mod crowd;
 mod fresh;
 mod limits;
 mod machine;
+mod markdown;
 mod measure;
 mod number;
 mod path;
@@ -20,6 +21,7 @@ mod progress;
 mod report;
 mod rounds;
 mod stats;
+mod svg;
 mod talk;
 mod text;
 
@@ -40,7 +42,7 @@ pub(crate) use self::child::{BenchChildArgs, bench_child};
 
 pub(crate) fn bench(args: &BenchArgs) -> Outcome {
     let tests = tests(args)?;
-    let effort = Effort { rounds: args.rounds.unwrap_or(if args.quick { 3 } else { 7 }).max(1), quick: args.quick };
+    let effort = Effort { rounds: args.rounds.unwrap_or(if args.quick { 5 } else { 11 }), quick: args.quick };
     let mut notes = Vec::new();
     let paths = path::all(args.driver.as_deref(), &args.services, &mut notes)?;
     let mut seats = open_all(&paths, args.device.as_deref(), &mut notes)?;
@@ -89,11 +91,13 @@ fn open_all(paths: &[Path], device: Option<&str>, notes: &mut Vec<String>) -> Re
                 wanted = Wanted::Named(seat.device.name.clone());
                 seats[index] = Some(seat);
             }
-            Err(reason) => reasons.push(format!("{} is left out: {reason}", paths[index].name)),
+            Err(reason) => reasons.push((&paths[index].name, reason)),
         }
     }
     let seats: Vec<Seat> = seats.into_iter().flatten().collect();
     if seats.is_empty() {
+        let mut reasons: Vec<String> = reasons.into_iter().map(|(_, reason)| reason).collect();
+        reasons.dedup();
         let what = format!("nothing can be measured: {}", reasons.join("; "));
         return Err(Failure::new(
             Exit::Unreachable,
@@ -101,7 +105,7 @@ fn open_all(paths: &[Path], device: Option<&str>, notes: &mut Vec<String>) -> Re
             "Does clinfo list a device? telecl doctor checks every part",
         ));
     }
-    notes.extend(reasons);
+    notes.extend(reasons.into_iter().map(|(path, reason)| format!("{path} is left out: {reason}")));
     Ok(seats)
 }
 
@@ -114,6 +118,12 @@ fn write_all(args: &BenchArgs, report: &Report) -> Result<(), Failure> {
     if let Some(file) = &args.json {
         let text = serde_json::to_string_pretty(report).unwrap_or_default() + "\n";
         if json_to_stdout { print(text) } else { write(file, &text)? }
+    }
+    if let Some(file) = &args.markdown {
+        write(file, &markdown::markdown(report))?;
+    }
+    if let Some(file) = &args.svg {
+        write(file, &svg::svg(report))?;
     }
     Ok(())
 }

@@ -54,6 +54,13 @@ impl Path {
         Path { name, kind, address: Some(address.clone()), variables }
     }
 
+    /// Direct, TCP and shared memory, which lead nowhere.
+    #[cfg(test)]
+    pub(crate) fn samples() -> Vec<Path> {
+        let path = |name: &str, kind| Path { name: name.to_owned(), kind, address: None, variables: Vec::new() };
+        vec![path("direct", Kind::Direct), path("tcp", Kind::Tcp), path("shared memory", Kind::SharedMemory)]
+    }
+
     /// `telecl bench-child` in the environment of this path.
     pub(crate) fn command(&self) -> io::Result<Command> {
         let mut command = Command::new(std::env::current_exe()?);

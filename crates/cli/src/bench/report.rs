@@ -189,3 +189,83 @@ fn limits(measured: &[Measured]) -> Vec<LimitLine> {
     };
     all.into_iter().filter_map(line).collect()
 }
+
+/// A report of three paths with bars that are met, bars that are missed, a failure and a note.
+#[cfg(test)]
+pub(crate) fn sample() -> Report {
+    let paths = Path::samples();
+    let test = |name: &str| super::catalog::TESTS.iter().find(|test| test.name == name).unwrap();
+    let rounds = |values: &[f64]| Ok(values.iter().map(|value| vec![*value]).collect());
+    let measured = [
+        Measured {
+            test: test("launch-finish"),
+            count: 500,
+            paths: vec![rounds(&[29e-6, 30e-6, 31e-6]), rounds(&[45e-6, 50e-6, 44e-6]), Err("a | b".to_owned())],
+            limits: vec![(Limit::TcpPing, vec![10e-6, 12e-6]), (Limit::FutexPing, vec![3e-6])],
+        },
+        Measured {
+            test: test("write-4"),
+            count: 500,
+            paths: vec![rounds(&[20e-6]), rounds(&[9e-6]), rounds(&[2e-6])],
+            limits: Vec::new(),
+        },
+        Measured {
+            test: test("write-64M"),
+            count: 4,
+            paths: vec![rounds(&[8e9]), rounds(&[1e9]), rounds(&[7e9])],
+            limits: vec![(Limit::TcpStream, vec![4e9])],
+        },
+        Measured {
+            test: test("memory"),
+            count: 1,
+            paths: vec![rounds(&[14e6]), rounds(&[1e6]), Ok(Vec::new())],
+            limits: Vec::new(),
+        },
+    ];
+    let text = |text: &str| text.to_owned();
+    let device = DeviceFacts {
+        name: text("a <b> & c"),
+        platform: text("p"),
+        vendor: text("v"),
+        driver: text("1"),
+        version: text("OpenCL 3.0"),
+        is_cpu: true,
+        is_nvidia: false,
+    };
+    let machine = Machine { cpu: text("CPU"), cores: 2, kernel: text("Linux 6") };
+    let paths: Vec<&Path> = paths.iter().collect();
+    let effort = Effort { rounds: 3, quick: true };
+    let mut report = Report::new(machine, text("today"), device, &paths, effort, &measured);
+    report.notes.push(text("node9 is left out: it is away"));
+    report
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_compared_with_direct_s_of_the_same_rounds() {
+        let report = sample();
+        let cell = |line: usize, path: usize| &report.results[line].cells[path];
+        assert_eq!((cell(0, 0).ratio, cell(0, 0).bar.as_ref()), (None, None), "direct is the measure");
+        let tcp = cell(0, 1);
+        assert!((tcp.ratio.unwrap() - 1.5).abs() < 1e-9 && (tcp.difference.unwrap() - 15e-6).abs() < 1e-9);
+        assert!((tcp.bar.as_ref().unwrap().limit - 56e-6).abs() < 1e-9, "30 + 11 + 15 µs");
+        assert_eq!(cell(0, 2).error.as_deref(), Some("a | b"));
+        assert_eq!(report.bars(), (6, 4));
+        assert_eq!(report.limits.len(), 3);
+    }
+
+    #[test]
+    fn programs_find_every_round_in_the_json() {
+        let json: serde_json::Value = serde_json::to_value(sample()).unwrap();
+        assert_eq!(json["results"][0]["name"], "launch-finish");
+        assert_eq!(json["results"][0]["unit"], "seconds");
+        assert_eq!(json["results"][0]["cells"][1]["rounds"], serde_json::json!([45e-6, 50e-6, 44e-6]));
+        assert_eq!(json["results"][0]["cells"][1]["median"], 45e-6);
+        assert_eq!(json["results"][0]["cells"][1]["bar"]["met"], true);
+        assert_eq!(json["results"][0]["cells"][2]["error"], "a | b");
+        assert_eq!(json["limits"][0]["name"], "tcp round trip");
+    }
+}

@@ -122,10 +122,39 @@ pub(crate) fn troubles(report: &Report) -> Vec<String> {
             continue;
         };
         let at = if line.unit.more_is_better() { "at least" } else { "at most" };
-        let (value, limit) = (with_unit(summary.median, line.unit), number::with_unit(bar.limit, line.unit));
-        let rule = if bar.rule == limit { String::new() } else { format!(" ({})", bar.rule) };
-        troubles.push(format!("✗ {}, {}: {value}; the bar is {at} {limit}{rule}", line.name, cell.path));
+        let (value, limit) = (with_unit(summary.median, line.unit), with_unit(bar.limit, line.unit));
+        let chosen = number::round(bar.limit, line.unit);
+        let limit = if bar.rule == chosen { chosen } else { format!("{limit} ({})", bar.rule) };
+        troubles.push(format!("✗ {}, {}: {value}; the bar is {at} {limit}", line.name, cell.path));
     }
     troubles.extend(report.notes.iter().map(|note| format!("– {note}")));
     troubles
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::report::sample;
+
+    #[test]
+    fn values_stand_under_their_paths_and_misses_are_explained() {
+        let text = text(&sample());
+        let at = |part: &str| {
+            let line = text.lines().find(|line| line.contains(part)).unwrap_or_else(|| panic!("{part}\n{text}"));
+            line.split(part).next().map(|before| before.chars().count())
+        };
+        assert_eq!(at("45.0 µs"), at("TCP"), "{text}");
+        assert_eq!(at("failed"), at("SHARED MEMORY"), "{text}");
+        for part in [
+            "device   a <b> & c",
+            "1.50×  ✓",
+            "4 of 6 bars are met.",
+            "✗ write-4, tcp: 9.00 µs; the bar is at most 5 µs\n",
+            "✗ write-64M, tcp: 1.00 GB/s; the bar is at least 3.60 GB/s (0.9 × tcp stream)",
+            "! launch-finish, shared memory: a | b",
+            "– node9 is left out",
+        ] {
+            assert!(text.contains(part), "{part}\n{text}");
+        }
+    }
 }
