@@ -6,8 +6,6 @@ use super::limits::Limit;
 #[derive(Debug)]
 pub(crate) struct Test {
     pub(crate) name: &'static str,
-    /// What is done, in a few words.
-    pub(crate) about: &'static str,
     pub(crate) rows: &'static [Row],
     /// How often it is done in one round.
     pub(crate) count: u32,
@@ -21,6 +19,8 @@ pub(crate) struct Test {
 #[derive(Debug)]
 pub(crate) struct Row {
     pub(crate) name: &'static str,
+    /// What is done, in a few words.
+    pub(crate) about: &'static str,
     pub(crate) unit: Unit,
 }
 
@@ -62,11 +62,11 @@ const BULK: &[Limit] = &[Limit::TcpStream, Limit::CopyLarge, Limit::CopyCached];
 
 macro_rules! tests {
     ($($name:literal: $about:literal, $manner:ident, $count:literal / $quick:literal, $limits:expr,
-       [$($row:literal $unit:expr),+];)+) => {
+       [$($row:literal $unit:expr $(=> $row_about:literal)?),+];)+) => {
         &[$(Test {
             name: $name,
-            about: $about,
-            rows: &[$(Row { name: $row, unit: $unit }),+],
+            // A row without words of its own has those of the test.
+            rows: &[$(Row { name: $row, about: [$($row_about,)? $about][0], unit: $unit }),+],
             count: $count,
             quick_count: $quick,
             limits: $limits,
@@ -77,8 +77,9 @@ macro_rules! tests {
 
 #[rustfmt::skip]
 pub(crate) static TESTS: &[Test] = tests! {
-    "launch-stream": "empty kernels enqueued in a row, then clFinish; and the enqueue call alone",
-        Resident, 10_000 / 2_000, &[], ["launch-stream" TIME, "enqueue-call" TIME];
+    "launch-stream": "empty kernels enqueued in a row, then clFinish",
+        Resident, 10_000 / 2_000, &[],
+        ["launch-stream" TIME, "enqueue-call" TIME => "the enqueue call alone, in the same run"];
     "launch-finish": "an empty kernel and clFinish, one at a time",
         Resident, 500 / 200, ALL_TRIPS, ["launch-finish" TIME];
     "dependent": "kernels that wait for the event of the one before, then clFinish",

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::thread::futex;
+use rustix::thread::{CpuSet, futex, sched_getaffinity, sched_setaffinity};
 use telecl_config::Address;
 
 use super::catalog::Unit;
@@ -86,7 +86,8 @@ impl Meter {
             Limit::TcpSpin => tcp_pair().and_then(|(a, b)| {
                 a.set_nonblocking(true)?;
                 b.set_nonblocking(true)?;
-                ping_pong(Spinning(a), Spinning(b))
+                let [here, there] = two_cores();
+                on_core(here, || ping_pong_on(there, Spinning(a), Spinning(b)))
             }),
             Limit::UnixPing => UnixStream::pair().and_then(|(a, b)| ping_pong(a, b)),
             Limit::FutexPing => futex_ping_pong(),
@@ -116,9 +117,18 @@ fn tcp_pair() -> io::Result<(TcpStream, TcpStream)> {
 }
 
 /// Seconds for a message to a thread and back.
-fn ping_pong<S: Read + Write + Send>(mut near: S, mut far: S) -> io::Result<f64> {
+fn ping_pong<S: Read + Write + Send>(near: S, far: S) -> io::Result<f64> {
+    ping_pong_on(None, near, far)
+}
+
+/// The same, with the other thread on a core of its own if there is one.
+fn ping_pong_on<S: Read + Write + Send>(core: Option<usize>, mut near: S, mut far: S) -> io::Result<f64> {
     thread::scope(|scope| {
         let echo = scope.spawn(move || -> io::Result<()> {
+            if let Some(core) = core {
+                // A wish: without it the threads meet on whatever core they get.
+                let _ = sched_setaffinity(None, &only(core));
+            }
             let mut message = [0; MESSAGE];
             for _ in 0..=PINGS {
                 far.read_exact(&mut message)?;
@@ -138,6 +148,37 @@ fn ping_pong<S: Read + Write + Send>(mut near: S, mut far: S) -> io::Result<f64>
         echo.join().map_err(|_| io::Error::other("the echo failed"))??;
         Ok(time)
     })
+}
+
+/// Two of the cores that this thread may use. Threads that never sleep would stay on one for a whole round.
+fn two_cores() -> [Option<usize>; 2] {
+    let Ok(allowed) = sched_getaffinity(None) else { return [None; 2] };
+    let mut cores = (0..CpuSet::MAX_CPU).filter(|core| allowed.is_set(*core));
+    match (cores.next(), cores.next()) {
+        (Some(one), Some(other)) => [Some(one), Some(other)],
+        _ => [None; 2],
+    }
+}
+
+/// Works on this core, and afterwards where it could before.
+fn on_core<T>(core: Option<usize>, work: impl FnOnce() -> T) -> T {
+    let before = core.and_then(|core| {
+        let before = sched_getaffinity(None).ok()?;
+        sched_setaffinity(None, &only(core)).ok()?;
+        Some(before)
+    });
+    let done = work();
+    if let Some(before) = before {
+        // What was allowed a moment ago still is.
+        let _ = sched_setaffinity(None, &before);
+    }
+    done
+}
+
+fn only(core: usize) -> CpuSet {
+    let mut set = CpuSet::new();
+    set.set(core);
+    set
 }
 
 /// A socket that is asked until it has something.

@@ -153,7 +153,7 @@ fn lines(measured: &Measured, paths: &[&Path], device: &DeviceFacts) -> Vec<Line
             }
         });
         let cells = cells.collect();
-        lines.push(Line { name: what.name, about: measured.test.about, unit: what.unit, count: measured.count, cells });
+        lines.push(Line { name: what.name, about: what.about, unit: what.unit, count: measured.count, cells });
     }
     lines
 }

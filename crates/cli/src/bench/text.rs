@@ -28,10 +28,6 @@ pub(crate) fn text(report: &Report) -> String {
 /// Where the numbers come from.
 pub(crate) fn head(report: &Report) -> Vec<(&'static str, String)> {
     let device = &report.device;
-    let address = |path: &super::report::PathReport| match &path.address {
-        Some(address) if *address != path.name => format!("{} ({address})", path.name),
-        _ => path.name.clone(),
-    };
     let rounds = format!(
         "{}; medians, and how far the rounds lie from them{}",
         report.rounds,
@@ -49,7 +45,7 @@ pub(crate) fn head(report: &Report) -> Vec<(&'static str, String)> {
             ),
         ),
         ("device", format!("{} ({}), driver {}", device.name, device.version, device.driver)),
-        ("paths", report.paths.iter().map(address).collect::<Vec<_>>().join(", ")),
+        ("paths", report.paths.iter().map(|path| path.name.as_str()).collect::<Vec<_>>().join(", ")),
         ("rounds", rounds),
     ]
 }
