@@ -16,7 +16,7 @@ use telecl_config::Address;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  telecl bench                                  everything, a few minutes
+  telecl bench                                  everything, a minute or two
   telecl bench --quick                          less certain, some seconds
   telecl bench --only launch-finish,read-4      only these tests
   telecl bench --device H200 --json bench.json  another device; all rounds as JSON
@@ -28,7 +28,7 @@ Tests:
   dependent       kernels that wait for the event of the one before
   wait-event      an empty kernel with an event, clWaitForEvents
   read-4          a blocking read of 4 bytes
-  write-4         a blocking write of 4 bytes
+  write-4         a blocking write of 4 bytes to an idle device; write-4-row is many in a row
   args-launch     four changing arguments and a kernel, in a row
   chain           write 4 KiB, four arguments, kernel, blocking read of 4 KiB
   buffer-4K       create a buffer, write it, clFinish, release it
@@ -40,12 +40,12 @@ Tests:
   context         a process from its start to its first finished kernel
   memory          what a first kernel takes of a process's memory
 
-A value is the median of the rounds; ± is how far p10 and p90 (of fewer than 10 rounds: the extremes)
-lie from it. The OpenCL loader must obey OCL_ICD_VENDORS, as ocl-icd and the Khronos loader do; where
-another one comes first, set LD_LIBRARY_PATH or TELECL_OPENCL_LIBRARY.
+A value is the median of the rounds. Behind it stands how far p10 or p90 lies from it (of fewer
+than 10 rounds: the lowest or the highest). The OpenCL loader must obey OCL_ICD_VENDORS, as ocl-icd
+and the Khronos loader do; where another comes first, set LD_LIBRARY_PATH or TELECL_OPENCL_LIBRARY.
 
-Exit codes: 0 if everything could be measured, whether or not bars are met; 1 if a test failed;
-3 if there is no device.")]
+Exit codes: 0 if everything could be measured, whether or not bars are met; 1 if a test failed, or
+every way through telecl; 3 if there is no device.")]
 pub(crate) struct BenchArgs {
     /// Measure this service instead of a private one; may be repeated
     #[arg(long = "service", value_name = "ADDRESS")]

@@ -88,8 +88,8 @@ pub(crate) static TESTS: &[Test] = tests! {
         Resident, 500 / 200, TRIPS, ["wait-event" TIME];
     "read-4": "a blocking read of 4 bytes",
         Resident, 500 / 200, TRIPS, ["read-4" TIME];
-    "write-4": "a blocking write of 4 bytes",
-        Resident, 500 / 200, &[], ["write-4" TIME];
+    "write-4": "a blocking write of 4 bytes to an idle device, the call alone",
+        Resident, 500 / 200, &[], ["write-4" TIME, "write-4-row" TIME => "the same, many in a row"];
     "args-launch": "four changing arguments and a kernel, in a row, then clFinish",
         Resident, 2_000 / 1_000, &[], ["args-launch" TIME];
     "chain": "a write of 4 KiB, four arguments, a kernel and a blocking read of 4 KiB",

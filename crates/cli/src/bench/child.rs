@@ -163,7 +163,7 @@ fn all_devices() -> Result<Vec<(Platform, Device, String)>, String> {
         format!("{:#}. Install an OpenCL loader: apt-get install ocl-icd-libopencl1", anyhow::Error::new(error))
     })?;
     // A path through telecl would be another one if it used what a loader adds to it, and so would direct.
-    let through_telecl = std::env::var_os(telecl_config::INSIDE_SERVICE).is_none();
+    let through_telecl = through_telecl();
     let is_telecl = |platform: &Platform| {
         platform.info_string(CL_PLATFORM_EXTENSIONS).is_ok_and(|list| list.contains("cl_telecl_node"))
     };
@@ -185,6 +185,11 @@ fn all_devices() -> Result<Vec<(Platform, Device, String)>, String> {
     Ok(found)
 }
 
+/// Only direct's environment silences telecl's driver.
+fn through_telecl() -> bool {
+    std::env::var_os(telecl_config::INSIDE_SERVICE).is_none()
+}
+
 fn choose(wanted: &Wanted) -> Result<(Platform, Device), String> {
     let devices = all_devices()?;
     let fits = |name: &str| match wanted {
@@ -198,7 +203,10 @@ fn choose(wanted: &Wanted) -> Result<(Platform, Device), String> {
     chosen.map(|(platform, device, _)| (*platform, device.clone())).ok_or_else(|| {
         let names: Vec<&str> = devices.iter().map(|(_, _, name)| name.as_str()).collect();
         match (wanted, names.as_slice()) {
-            (_, []) => "no OpenCL device is found".to_owned(),
+            (_, []) if through_telecl() => {
+                "telecl's driver shows no device. telecl doctor checks every part".to_owned()
+            }
+            (_, []) => "no OpenCL device is found on this machine".to_owned(),
             (Wanted::NameContains(name) | Wanted::Named(name), names) => {
                 format!("no device is named {name}; there is {}", names.join(", "))
             }

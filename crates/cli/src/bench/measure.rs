@@ -60,7 +60,10 @@ impl Bench {
             "dependent" => dependent(rig, count)?,
             "wait-event" => repeat(count, |_| rig.launch_after(None)?.wait())?,
             "read-4" => repeat(count, |_| rig.read(&mut [0; 4]))?,
-            "write-4" => repeat(count, |number| rig.write(&number.to_ne_bytes()))?,
+            "write-4" => {
+                let alone = write(rig, count)?;
+                return Ok(vec![alone, repeat(count, |number| rig.write(&number.to_ne_bytes()))?]);
+            }
             "args-launch" => args_launch(rig, count)?,
             "chain" => chain(rig, count)?,
             "buffer-4K" => repeat(count, |_| rig.use_new_page())?,
@@ -128,11 +131,24 @@ fn repeat(count: u32, mut once: impl FnMut(u32) -> ClResult<()>) -> ClResult<f64
         once(done)?;
         done += 1;
         // Asking for the time costs as much as some of the calls.
-        if done % 16 == 0 && start.elapsed() > LONGEST {
+        if (done % 16 == 0 || count < 16) && start.elapsed() > LONGEST {
             break;
         }
     }
     Ok(start.elapsed().as_secs_f64() / f64::from(done.max(1)))
+}
+
+/// A blocking write to an idle device: it finishes each of them outside of the time.
+fn write(rig: &Rig, count: u32) -> ClResult<f64> {
+    let (mut time, mut done) = (Duration::ZERO, 0);
+    repeat(count, |number| {
+        let start = Instant::now();
+        rig.write(&number.to_ne_bytes())?;
+        time += start.elapsed();
+        done += 1;
+        rig.finish()
+    })?;
+    Ok(time.as_secs_f64() / f64::from(done))
 }
 
 fn launch_stream(rig: &Rig, count: u32) -> Result<Vec<f64>, Trouble> {

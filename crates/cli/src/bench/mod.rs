@@ -59,10 +59,12 @@ pub(crate) fn bench(args: &BenchArgs) -> Outcome {
     let Some(first) = seats.first() else { return Ok(Exit::Failed) };
     let used: Vec<&Path> = seats.iter().map(|seat| &seat.path).collect();
     let mut report = Report::new(Machine::this(), date, first.device.clone(), &used, effort, &measured);
-    report.notes = notes;
+    report.notes = notes.into_iter().chain(measured.into_iter().flat_map(|measured| measured.notes)).collect();
     report.seconds = seconds;
     write_all(args, &report)?;
-    let failed = report.cells().any(|(_, cell)| cell.error.is_some());
+    // Direct alone says nothing about telecl.
+    let failed =
+        used.iter().all(|path| path.kind == Kind::Direct) || report.cells().any(|(_, cell)| cell.error.is_some());
     Ok(if failed { Exit::Failed } else { Exit::Ok })
 }
 

@@ -202,24 +202,28 @@ pub(crate) fn sample() -> Report {
             count: 500,
             paths: vec![rounds(&[29e-6, 30e-6, 31e-6]), rounds(&[45e-6, 50e-6, 44e-6]), Err("a | b".to_owned())],
             limits: vec![(Limit::TcpPing, vec![10e-6, 12e-6]), (Limit::FutexPing, vec![3e-6])],
+            notes: Vec::new(),
         },
         Measured {
             test: test("write-4"),
             count: 500,
-            paths: vec![rounds(&[20e-6]), rounds(&[9e-6]), rounds(&[2e-6])],
+            paths: [20e-6, 9e-6, 2e-6].map(|value| Ok(vec![vec![value, value / 2.0]])).to_vec(),
             limits: Vec::new(),
+            notes: Vec::new(),
         },
         Measured {
             test: test("write-64M"),
             count: 4,
             paths: vec![rounds(&[8e9]), rounds(&[1e9]), rounds(&[7e9])],
             limits: vec![(Limit::TcpStream, vec![4e9])],
+            notes: Vec::new(),
         },
         Measured {
             test: test("memory"),
             count: 1,
             paths: vec![rounds(&[14e6]), rounds(&[1e6]), Ok(Vec::new())],
             limits: Vec::new(),
+            notes: Vec::new(),
         },
     ];
     let text = |text: &str| text.to_owned();

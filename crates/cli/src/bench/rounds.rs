@@ -15,6 +15,8 @@ use super::{crowd, fresh};
 const OPEN: Duration = Duration::from_secs(120);
 /// For one round of one test.
 const ROUND: Duration = Duration::from_secs(60);
+/// A round that would take longer than this is made shorter.
+const LONG: f64 = 8.0;
 
 /// What came of a test.
 #[derive(Debug)]
@@ -24,6 +26,8 @@ pub(crate) struct Measured {
     /// For each path: rounds of a value for each row, or why there are none.
     pub(crate) paths: Vec<Result<Vec<Vec<f64>>, String>>,
     pub(crate) limits: Vec<(Limit, Vec<f64>)>,
+    /// What should be known about the values.
+    pub(crate) notes: Vec<String>,
 }
 
 /// How long and how often.
@@ -103,6 +107,7 @@ pub(crate) fn run(
         count,
         paths: seats.iter().map(|_| Ok(Vec::new())).collect(),
         limits: limits(test, seats).into_iter().map(|limit| (limit, Vec::new())).collect(),
+        notes: Vec::new(),
     };
     if test.manner == Manner::Crowd {
         for (seat, path) in seats.iter_mut().zip(&mut measured.paths) {
@@ -114,6 +119,19 @@ pub(crate) fn run(
         progress.advance(effort.rounds);
         return measured;
     }
+    let mut counts = vec![count; seats.len()];
+    if test.manner == Manner::Resident {
+        for (index, seat) in seats.iter_mut().enumerate() {
+            match warm_up(test, count, seat) {
+                Ok(affordable) => counts[index] = affordable,
+                Err(reason) => measured.paths[index] = Err(reason),
+            }
+            if counts[index] < count {
+                let (name, fewer) = (&seat.path.name, counts[index]);
+                measured.notes.push(format!("{}, {name}: {fewer} repetitions in a round, not {count}", test.name));
+            }
+        }
+    }
     for round in 0..effort.rounds {
         progress.say(test.name, &format!("round {} of {}", round + 1, effort.rounds));
         // Each path is the first, the second and so on equally often.
@@ -121,7 +139,11 @@ pub(crate) fn run(
             let index = (place + round as usize) % seats.len();
             let (seat, results) = (&mut seats[index], &mut measured.paths[index]);
             let Ok(values) = results else { continue };
-            match one_round(test, count, seat, round == 0) {
+            let outcome = match test.manner {
+                Manner::Fresh => fresh::run(test.name, &seat.path, &seat.device.name),
+                _ => seat.run(test.name, counts[index]),
+            };
+            match outcome {
                 Ok(row) => values.push(row),
                 Err(reason) => *results = Err(reason),
             }
@@ -135,15 +157,12 @@ pub(crate) fn run(
     measured
 }
 
-fn one_round(test: &Test, count: u32, seat: &mut Seat, first: bool) -> Result<Vec<f64>, String> {
-    if test.manner == Manner::Fresh {
-        return fresh::run(test.name, &seat.path, &seat.device.name);
-    }
-    if first {
-        // The first time of everything is slower, and not what is asked.
-        seat.run(test.name, (count / 10).max(1))?;
-    }
-    seat.run(test.name, count)
+/// The first time of everything is slower, and not what is asked. How many repetitions a round can afford.
+fn warm_up(test: &Test, count: u32, seat: &mut Seat) -> Result<u32, String> {
+    let some = (count / 10).max(1);
+    let (_, seconds) = timed(|| seat.run(test.name, some))?;
+    let affordable = LONG / (seconds / f64::from(some));
+    Ok(if affordable < f64::from(count) { (affordable as u32).max(1) } else { count })
 }
 
 /// What is measured beside a test: its own limits, and the way to each service on another machine.

@@ -51,7 +51,9 @@ pub(crate) fn head(report: &Report) -> Vec<(&'static str, String)> {
 }
 
 fn results(report: &Report) -> String {
-    let names: Vec<String> = report.paths.iter().map(|path| path.name.to_uppercase()).collect();
+    // An address stays as it is.
+    let head = |name: &String| if name.contains(':') { name.clone() } else { name.to_uppercase() };
+    let names: Vec<String> = report.paths.iter().map(|path| head(&path.name)).collect();
     let mut header = vec!["TEST"];
     for (path, name) in report.paths.iter().zip(&names) {
         header.push(name);
