@@ -1,4 +1,4 @@
-//! The keeper: a process that looks after what a program run by `telecl run` needs, until it ends.
+//! The keeper: a process that looks after what a program run by `telecl run`, or `telecl bench`, needs, until it ends.
 //!
 //! `telecl run` becomes the program (it calls `exec`), so that signals, exit codes and job control
 //! are the program's own. Somebody else must then remove the private directory and stop the private
@@ -7,14 +7,15 @@
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::path::PathBuf;
+use std::process::{self, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, getpid, kill_process, pidfd_open};
+use telecl_config::Address;
 use telecl_service::ServeSettings;
 use tempfile::TempDir;
 
@@ -32,14 +33,22 @@ pub(crate) enum Duty {
     Service,
 }
 
+/// What a keeper looks after.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    pub(crate) directory: PathBuf,
+    /// Where its service listens besides the directory's private address: those asked for, with their real ports.
+    pub(crate) addresses: Vec<Address>,
+}
+
 /// Starts a keeper for this process (and the program that it becomes), and waits until it is ready.
-/// From then on the directory is the keeper's.
-pub(crate) fn start(directory: TempDir, duty: Duty) -> Result<PathBuf, Failure> {
-    let mut command = keep_command()?;
-    command.arg("--pid").arg(std::process::id().to_string()).arg("--directory").arg(directory.path());
-    if duty == Duty::Service {
-        command.arg("--serve");
-    }
+/// From then on the directory is the keeper's. A service also listens at `listen`.
+pub(crate) fn start(directory: TempDir, duty: Duty, listen: &[Address]) -> Result<Kept, Failure> {
+    let pid = process::id().try_into().unwrap_or_default();
+    let serve = duty == Duty::Service;
+    let args =
+        KeepArgs { pid, directory: directory.path().to_owned(), serve, listen: listen.to_vec(), detached: false };
+    let mut command = keep_command(&args)?;
     let failed =
         |error: io::Error| Failure::new(Exit::Failed, format!("cannot start the keeper process: {error}"), "Try again");
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().map_err(failed)?;
@@ -50,7 +59,10 @@ pub(crate) fn start(directory: TempDir, duty: Duty) -> Result<PathBuf, Failure> 
     // The process that was started leaves at once; the keeper is its child.
     child.wait().map_err(failed)?;
     match line.trim() {
-        READY => Ok(directory.keep()),
+        ready if ready.split(' ').next() == Some(READY) => {
+            let addresses = ready.split(' ').skip(1).filter_map(|address| address.parse().ok()).collect();
+            Ok(Kept { directory: directory.keep(), addresses })
+        }
         "" => Err(Failure::new(
             Exit::Failed,
             "the keeper process ended before it was ready",
@@ -66,7 +78,7 @@ pub(crate) fn keep(args: &KeepArgs) -> Outcome {
         return detach(args);
     }
     let outcome = match Pid::from_raw(args.pid) {
-        Some(pid) if args.serve => keep_service(pid, &args.directory),
+        Some(pid) if args.serve => keep_service(pid, args),
         Some(pid) => {
             say(READY);
             wait_for_end(pid);
@@ -81,38 +93,46 @@ pub(crate) fn keep(args: &KeepArgs) -> Outcome {
 
 /// Starts the real keeper and leaves, so that it becomes nobody's child.
 fn detach(args: &KeepArgs) -> Outcome {
-    let mut command = keep_command()?;
-    command.arg("--pid").arg(args.pid.to_string()).arg("--directory").arg(&args.directory).arg("--detached");
-    if args.serve {
-        command.arg("--serve");
-    }
-    match command.process_group(0).current_dir("/").stdin(Stdio::null()).spawn() {
+    let mut command = keep_command(args)?;
+    match command.arg("--detached").process_group(0).current_dir("/").stdin(Stdio::null()).spawn() {
         Ok(_) => Ok(Exit::Ok),
         Err(error) => Err(Failure::new(Exit::Failed, format!("cannot start the keeper process: {error}"), "")),
     }
 }
 
-fn keep_command() -> Result<Command, Failure> {
+fn keep_command(args: &KeepArgs) -> Result<Command, Failure> {
     let mut command = Command::new(serve::this_executable()?);
-    command.arg("keep");
+    command.arg("keep").arg("--pid").arg(args.pid.to_string()).arg("--directory").arg(&args.directory);
+    if args.serve {
+        command.arg("--serve");
+    }
+    for address in &args.listen {
+        command.arg("--listen").arg(address.to_string());
+    }
     Ok(command)
 }
 
-fn keep_service(pid: Pid, directory: &Path) -> Outcome {
+fn keep_service(pid: Pid, args: &KeepArgs) -> Outcome {
     // A private service is nobody's business unless something is wrong.
     let level = "warn";
     serve::log_to_stderr(LogFormat::Text, level);
     let worker = serve::worker_command(LogFormat::Text, level)?;
-    let settings = ServeSettings::new(vec![launch::private_address(directory)], worker);
+    let private = launch::private_address(&args.directory);
+    let listen = [std::slice::from_ref(&private), &args.listen].concat();
+    let settings = ServeSettings::new(listen, worker);
     let watch = move || {
         wait_for_end(pid);
         // The service stops cleanly on SIGTERM, whoever sends it.
         let _ = kill_process(getpid(), Signal::TERM);
     };
     // Started once the service watches for signals: before that, SIGTERM would end the keeper alone.
-    let outcome = serve::run(settings, |_| match thread::Builder::new().name("telecl-keep".into()).spawn(watch) {
-        Ok(_) => say(READY),
-        Err(error) => say(&format!("cannot start a thread: {error}")),
+    let outcome = serve::run(settings, |addresses| {
+        let others = addresses.iter().filter(|address| **address != private).map(Address::to_string);
+        let ready = [READY.to_owned()].into_iter().chain(others).collect::<Vec<_>>().join(" ");
+        match thread::Builder::new().name("telecl-keep".into()).spawn(watch) {
+            Ok(_) => say(&ready),
+            Err(error) => say(&format!("cannot start a thread: {error}")),
+        }
     });
     outcome.or_else(|failure| {
         // `telecl run` reports it.
@@ -121,7 +141,7 @@ fn keep_service(pid: Pid, directory: &Path) -> Outcome {
     })
 }
 
-/// Tells `telecl run`, which reads one line.
+/// Tells whoever started the keeper, who reads one line.
 fn say(line: &str) {
     // If it is gone, the keeper finds out in a moment.
     let _ = writeln!(io::stdout(), "{}", line.replace('\n', " "));

@@ -1,9 +1,10 @@
-//! The `telecl` command: serve, devices, run, doctor.
+//! The `telecl` command: serve, devices, run, doctor, bench.
 //!
 //! Each subcommand is a module with a function of its name. All of them end in an [`exit::Outcome`];
 //! only `main` turns it into a message and an exit code.
 #![forbid(unsafe_code)]
 
+mod bench;
 mod devices;
 mod doctor;
 mod exit;
@@ -37,6 +38,7 @@ Examples:
   telecl run --on node7 -- clinfo -l       run a program on the devices of node7
   telecl run -- hashcat -b -m 1400         run it over a private service on this machine
   telecl doctor                            check the whole chain
+  telecl bench                             measure what telecl costs on this machine
 
 There is no authentication yet: whoever can connect to a service can use its devices. Listen on
 loopback, on Unix sockets, or on a network that you trust.
@@ -63,15 +65,19 @@ enum Subcommands {
     Devices(DevicesArgs),
     Run(RunArgs),
     Doctor(DoctorArgs),
+    Bench(bench::BenchArgs),
     /// One session's OpenCL, started by `telecl serve`.
     #[command(hide = true)]
     Worker(WorkerArgs),
-    /// Looks after what a program needs, started by `telecl run`.
+    /// Looks after what a program needs, started by `telecl run` and the like.
     #[command(hide = true)]
     Keep(KeepArgs),
     /// One check, started by `telecl doctor`.
     #[command(hide = true, subcommand)]
     Probe(probe::Probe),
+    /// The measurements of one path, started by `telecl bench`.
+    #[command(hide = true)]
+    BenchChild(bench::BenchChildArgs),
 }
 
 /// Offer this machine's OpenCL devices
@@ -211,6 +217,9 @@ struct KeepArgs {
     /// Also serve this machine's devices
     #[arg(long)]
     serve: bool,
+    /// Where the service listens besides its private address
+    #[arg(long)]
+    listen: Vec<Address>,
     /// Stay; without it, starts another process that stays
     #[arg(long)]
     detached: bool,
@@ -222,9 +231,11 @@ fn main() -> ExitCode {
         Subcommands::Devices(args) => devices::devices(&args),
         Subcommands::Run(args) => run::run(&args),
         Subcommands::Doctor(args) => doctor::doctor(&args),
+        Subcommands::Bench(args) => bench::bench(&args),
         Subcommands::Worker(args) => return serve::worker(&args),
         Subcommands::Keep(args) => keeper::keep(&args),
         Subcommands::Probe(what) => probe::probe(&what),
+        Subcommands::BenchChild(args) => bench::bench_child(&args),
     };
     let exit = outcome.unwrap_or_else(|failure| {
         failure.report();

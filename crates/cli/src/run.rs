@@ -43,10 +43,10 @@ impl Place {
         let driver = launch::find_driver(driver)?;
         let directory = launch::make_directory(&driver)?;
         if !services.is_empty() {
-            let directory = keeper::start(directory, Duty::Directory)?;
+            let directory = keeper::start(directory, Duty::Directory, &[])?.directory;
             return Ok(Place { driver, services, directory });
         }
-        let directory = keeper::start(directory, Duty::Service)?;
+        let directory = keeper::start(directory, Duty::Service, &[])?.directory;
         let services = vec![launch::private_address(&directory)];
         let answers = survey::ask_all(&services, Duration::from_secs(10));
         match answers.first() {

@@ -71,12 +71,52 @@ pub(crate) fn ask_all(addresses: &[Address], timeout: Duration) -> Vec<Result<An
         .collect()
 }
 
-/// Introduces itself to one service and measures the round trip.
+/// Introduces itself to one service and measures the round trip: the shortest counts.
 fn ask(address: &Address, timeout: Duration) -> Result<Answer, Silence> {
+    let (mut answer, mut link) = greet(address, timeout)?;
+    for number in 0..PINGS {
+        answer.round_trip = answer.round_trip.min(link.ping(number)?);
+    }
+    Ok(answer)
+}
+
+/// The mean of `count` round trips to a service.
+pub(crate) fn round_trip(address: &Address, count: u32, timeout: Duration) -> Result<Duration, Silence> {
+    let (_, mut link) = greet(address, timeout)?;
+    link.ping(0)?;
+    let start = Instant::now();
+    for number in 0..count {
+        link.ping(number.into())?;
+    }
+    Ok(start.elapsed() / count.max(1))
+}
+
+/// A connection to a service that has answered.
+struct Link<'a> {
+    address: &'a Address,
+    timeout: Duration,
+    sender: FrameSender,
+    receiver: FrameReceiver,
+}
+
+impl Link<'_> {
+    /// One round trip.
+    fn ping(&mut self, number: u64) -> Result<Duration, Silence> {
+        let start = Instant::now();
+        self.sender.send(&Ping { number }, &[]).map_err(|error| lost(self.address, &error))?;
+        match receive(&mut self.receiver, self.address, self.timeout)? {
+            Handshake::Pong(pong) if pong.number == number => Ok(start.elapsed()),
+            other => Err(silence(self.address, format!("answered Ping with {}", other.name()), &restart())),
+        }
+    }
+}
+
+/// Introduces itself to one service.
+fn greet(address: &Address, timeout: Duration) -> Result<(Answer, Link<'_>), Silence> {
     let start = Instant::now();
     let stream = Stream::connect(address, start + timeout).map_err(|error| unreachable(address, &error))?;
     let connect = start.elapsed();
-    let lost = |error: std::io::Error| silence(address, format!("connection failed: {error}"), &restart());
+    let lost = |error: std::io::Error| lost(address, &error);
     stream.set_receive_timeout(Some(timeout)).map_err(lost)?;
     stream.set_send_timeout(Some(timeout)).map_err(lost)?;
     let mut sender = FrameSender::new(stream.try_clone().map_err(lost)?);
@@ -91,7 +131,7 @@ fn ask(address: &Address, timeout: Duration) -> Result<Answer, Silence> {
     };
     let start = Instant::now();
     sender.send(&hello, &[]).map_err(lost)?;
-    let mut answer = match receive(&mut receiver, address, timeout)? {
+    let answer = match receive(&mut receiver, address, timeout)? {
         Handshake::Welcome(welcome) => {
             let greeting = start.elapsed().saturating_sub(Duration::from_nanos(welcome.took_ns));
             // Connecting over TCP is a round trip of the network. A Unix socket connects without its peer.
@@ -111,17 +151,7 @@ fn ask(address: &Address, timeout: Duration) -> Result<Answer, Silence> {
         }
         other => return Err(silence(address, format!("answered Hello with {}", other.name()), &restart())),
     };
-    for number in 0..PINGS {
-        let start = Instant::now();
-        sender.send(&Ping { number }, &[]).map_err(lost)?;
-        match receive(&mut receiver, address, timeout)? {
-            Handshake::Pong(pong) if pong.number == number => {
-                answer.round_trip = answer.round_trip.min(start.elapsed())
-            }
-            other => return Err(silence(address, format!("answered Ping with {}", other.name()), &restart())),
-        }
-    }
-    Ok(answer)
+    Ok((answer, Link { address, timeout, sender, receiver }))
 }
 
 fn receive<'r>(
@@ -212,6 +242,10 @@ fn unreachable(address: &Address, error: &ConnectError) -> Silence {
             silence(address, cause.to_string(), &format!("Is the service running there? Start it: {}", start(address)))
         }
     }
+}
+
+fn lost(address: &Address, error: &std::io::Error) -> Silence {
+    silence(address, format!("connection failed: {error}"), &restart())
 }
 
 fn is_timeout(error: &std::io::Error) -> bool {

@@ -1,10 +1,12 @@
-//! What `telecl doctor` tries out in a process of its own: a library that should open, a vector
-//! addition that should come out right. The only code of the command line that is not safe Rust.
+//! What `telecl doctor` and `telecl bench` do in a process of their own: open a library, add vectors,
+//! measure. The only code of the command line that is not safe Rust.
 //!
-//! Both run foreign code in this process, so callers start a child for them.
+//! All of it runs foreign code in this process, so callers start a child for it.
 
 mod addition;
 mod library;
+mod rig;
 
 pub use addition::{Failure, add_vectors};
 pub use library::{Loader, OpenError, Opened, open};
+pub use rig::{CHUNK, PAGE, Rig};

@@ -1,0 +1,125 @@
+//! The ways from a program to a device that are compared: a name, an address and an environment.
+
+use std::ffi::OsString;
+use std::io;
+use std::path::{Path as FilePath, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use serde::Serialize;
+use telecl_config::{Address, INSIDE_SERVICE};
+
+use crate::exit::{Exit, Failure};
+use crate::keeper::{self, Duty};
+use crate::{launch, survey};
+
+/// A way from a program to a device.
+#[derive(Clone, Debug)]
+pub(crate) struct Path {
+    /// The head of its column.
+    pub(crate) name: String,
+    pub(crate) kind: Kind,
+    /// The service; none if there is none on the way.
+    pub(crate) address: Option<Address>,
+    /// What a program finds in its environment, or must not find there.
+    variables: Vec<(&'static str, Option<OsString>)>,
+}
+
+/// What lies between, which decides what can be expected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Kind {
+    /// The vendor's driver alone.
+    Direct,
+    /// TCP within this machine.
+    Tcp,
+    /// A Unix socket, and shared memory.
+    SharedMemory,
+    /// TCP to another machine.
+    Remote,
+}
+
+impl Path {
+    /// The vendor's driver, through the system's loader. A telecl driver that is installed there stays silent.
+    fn direct() -> Path {
+        let variables = vec![(INSIDE_SERVICE, Some("1".into())), ("TELECL_SERVICES", None)];
+        Path { name: "direct".to_owned(), kind: Kind::Direct, address: None, variables }
+    }
+
+    fn through(name: String, kind: Kind, address: &Address, place: &Place) -> Path {
+        let variables = launch::variables(&place.directory, &place.driver, std::slice::from_ref(address));
+        let variables = variables.into_iter().map(|(name, value)| (name, Some(value)));
+        // Whoever runs the bench may do so where programs see no service.
+        let variables = variables.chain([(INSIDE_SERVICE, None)]).collect();
+        Path { name, kind, address: Some(address.clone()), variables }
+    }
+
+    /// Direct, TCP and shared memory, which lead nowhere.
+    #[cfg(test)]
+    pub(crate) fn samples() -> Vec<Path> {
+        let path = |name: &str, kind| Path { name: name.to_owned(), kind, address: None, variables: Vec::new() };
+        vec![path("direct", Kind::Direct), path("tcp", Kind::Tcp), path("shared memory", Kind::SharedMemory)]
+    }
+
+    /// `telecl bench-child` in the environment of this path.
+    pub(crate) fn command(&self) -> io::Result<Command> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.arg("bench-child");
+        for (name, value) in &self.variables {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        Ok(command)
+    }
+}
+
+/// The driver, and the directory that names it to loaders. A keeper removes it.
+struct Place {
+    driver: PathBuf,
+    directory: PathBuf,
+}
+
+/// All paths; without services, over a private one that ends with this process. `notes` gets what is left out.
+pub(crate) fn all(
+    driver: Option<&FilePath>,
+    services: &[Address],
+    notes: &mut Vec<String>,
+) -> Result<Vec<Path>, Failure> {
+    let driver = launch::find_driver(driver)?;
+    let directory = launch::make_directory(&driver)?;
+    let mut paths = vec![Path::direct()];
+    if services.is_empty() {
+        let socket = launch::private_address(directory.path());
+        let any_port = Address::Tcp { host: "127.0.0.1".to_owned(), port: 0 };
+        let kept = keeper::start(directory, Duty::Service, &[any_port])?;
+        let place = Place { driver, directory: kept.directory };
+        for address in &kept.addresses {
+            paths.push(Path::through("tcp".to_owned(), Kind::Tcp, address, &place));
+        }
+        paths.push(Path::through("shared memory".to_owned(), Kind::SharedMemory, &socket, &place));
+        return Ok(paths);
+    }
+    let place = Place { driver, directory: keeper::start(directory, Duty::Directory, &[])?.directory };
+    for answer in survey::ask_all(services, Duration::from_secs(5)) {
+        match answer {
+            Ok(answer) => {
+                let kind = match (&answer.address, answer.same_node) {
+                    (Address::Unix(_), _) => Kind::SharedMemory,
+                    (Address::Tcp { .. }, true) => Kind::Tcp,
+                    (Address::Tcp { .. }, false) => Kind::Remote,
+                };
+                paths.push(Path::through(answer.address.to_string(), kind, &answer.address, &place));
+            }
+            Err(silence) => {
+                notes.push(format!("{} is left out: {}. {}", silence.address, silence.reason, silence.advice));
+            }
+        }
+    }
+    if paths.len() == 1 {
+        let what = format!("no service can be used; {}", notes.join("; "));
+        return Err(Failure::new(Exit::Unreachable, what, "Without --service, telecl bench starts a private one"));
+    }
+    Ok(paths)
+}
