@@ -174,6 +174,14 @@ impl FrameReceiver {
         self.advance(Patience::Glance)
     }
 
+    /// A glance if more is likely to be there, else a look.
+    pub fn glance_or_look(&mut self, likely: bool) -> Result<Progress, ReceiveError> {
+        match if likely { self.glance()? } else { Progress::Nothing } {
+            Progress::Nothing => self.look(),
+            progress => Ok(progress),
+        }
+    }
+
     /// The frame that [`FrameReceiver::wait`] or [`FrameReceiver::look`] found.
     pub fn frame(&mut self) -> Frame<'_> {
         Frame { opcode: self.opcode, body: &self.body, payload: Payload(&mut self.input) }

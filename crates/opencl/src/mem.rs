@@ -44,6 +44,21 @@ impl Context {
         Ok(unsafe { Mem::from_raw(self.library(), created(raw, status)?) })
     }
 
+    /// `clCreateBuffer` with `CL_MEM_USE_HOST_PTR`: a buffer that is made of memory of ours.
+    ///
+    /// # Safety
+    /// From `start`, `size` bytes are readable and writable as long as the buffer lives.
+    pub unsafe fn create_buffer_of(&self, flags: cl_mem_flags, start: ptr::NonNull<u8>, size: usize) -> ClResult<Mem> {
+        let mut status = CL_SUCCESS;
+        let flags = flags | CL_MEM_USE_HOST_PTR;
+        // SAFETY: the context is valid, and so is the memory by this function's contract.
+        let raw = unsafe {
+            (self.library().clCreateBuffer)(self.raw(), flags, size, start.as_ptr().cast(), &raw mut status)
+        };
+        // SAFETY: the new buffer's only reference is ours.
+        Ok(unsafe { Mem::from_raw(self.library(), created(raw, status)?) })
+    }
+
     /// `clCreateImage`, or `clCreateImageWithProperties` if there are any (without the zero at the end).
     ///
     /// `parent` is the buffer or image that this image is made of, and replaces `desc.mem_object`. `data` is copied, as

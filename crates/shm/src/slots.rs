@@ -19,6 +19,12 @@ impl SlotPool {
         SlotPool { segment, from }
     }
 
+    /// All slots of both directions: where they begin, and how many bytes they have together. Valid as long as the
+    /// pool; the peer may read and write them at any time.
+    pub fn memory(&self) -> (*mut u8, usize) {
+        (self.segment.mapping.slot(Side::Driver, 0).as_ptr(), 2 * SLOTS * SLOT)
+    }
+
     /// A slot that neither we nor the peer use, if there is one.
     pub fn take(&self) -> Option<Slot> {
         (0..SLOTS).find_map(|index| {

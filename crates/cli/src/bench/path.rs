@@ -49,8 +49,10 @@ impl Path {
     fn through(name: String, kind: Kind, address: &Address, place: &Place) -> Path {
         let variables = launch::variables(&place.directory, &place.driver, std::slice::from_ref(address));
         let variables = variables.into_iter().map(|(name, value)| (name, Some(value)));
-        // Whoever runs the bench may do so where programs see no service.
-        let variables = variables.chain([(INSIDE_SERVICE, None)]).collect();
+        // Whoever runs the bench may do so where programs see no service. A path over TCP is to stay one.
+        let shared_memory = if kind == Kind::SharedMemory { "1" } else { "0" };
+        let others = [(INSIDE_SERVICE, None), ("TELECL_SHARED_MEMORY", Some(shared_memory.into()))];
+        let variables = variables.chain(others).collect();
         Path { name, kind, address: Some(address.clone()), variables }
     }
 

@@ -35,6 +35,7 @@ impl Session {
         all: bool,
         enqueue: impl FnOnce(&Session, &Queue, &Order<'_>) -> ClResult<Option<Event>>,
     ) -> ClResult<()> {
+        self.make_way(command);
         let entry = self.queues.get(command.queue)?;
         let (mut order, mut after) = self.order_after(command.waits)?;
         if command.event != 0 {

@@ -1,5 +1,7 @@
 //! Contexts, and the image formats they support.
 
+use std::sync::Arc;
+
 use telecl_opencl::{ClError, ClResult, Context, Device, Notify};
 use telecl_sys::*;
 use telecl_wire::Ids;
@@ -8,6 +10,7 @@ use telecl_wire::request::{CreateContext, ImageFormats, Message};
 
 use super::completion::Note;
 use super::session::Session;
+use super::staging::Pool;
 
 /// Longer messages of a vendor are cut; nobody reads them.
 const LONGEST_NOTICE: usize = 64 << 10;
@@ -15,6 +18,8 @@ const LONGEST_NOTICE: usize = 64 << 10;
 #[derive(Debug)]
 pub(crate) struct ContextEntry {
     pub(super) context: Context,
+    /// Host memory for the transfers of its queues.
+    pub(super) pool: Pool,
 }
 
 impl Session {
@@ -36,7 +41,8 @@ impl Session {
             completion.note(Note::Notice { context: id, message, private_info });
         });
         let context = Context::new(platform, &devices, Some(notify))?;
-        Ok(ContextEntry { context })
+        let pool = Pool::new(Arc::clone(&self.link), &context, &devices);
+        Ok(ContextEntry { context, pool })
     }
 
     pub(super) fn context(&self, id: u64) -> ClResult<&Context> {

@@ -43,8 +43,15 @@ impl Session {
         }
     }
 
+    /// A read that is not enqueued as a whole has no event yet, but it will have one that nobody wants.
+    pub(super) fn release_event(&mut self, id: u64) {
+        self.enqueue_open_read_of(id);
+        self.events.remove(id);
+    }
+
     /// Asks the vendor to be told; a status that it never reports is no error, for the end comes anyway.
-    pub(super) fn watch_event(&self, request: &WatchEvent) {
+    pub(super) fn watch_event(&mut self, request: &WatchEvent) {
+        self.enqueue_open_read_of(request.event);
         let Ok(entry) = self.events.get(request.event) else { return };
         let (completion, event, status) = (self.completion.clone(), request.event, request.status);
         if !matches!(status, CL_SUBMITTED | CL_RUNNING) {

@@ -59,6 +59,11 @@ impl Link {
         self.slots.as_ref()?.take()
     }
 
+    /// All the shared memory for payloads: where it begins, and its size.
+    pub(crate) fn shared_memory(&self) -> Option<(*mut u8, usize)> {
+        self.slots.as_ref().map(SlotPool::memory)
+    }
+
     /// As [`Link::push`], with a chunk as payload.
     pub(crate) fn push_chunk<'a>(&self, message: &impl Message<'a>, chunk: Chunk) {
         let pushed = match chunk.into_slot() {

@@ -10,12 +10,20 @@ use super::completion::{Report, Token};
 use super::link::About;
 use super::pending::Ends;
 use super::session::Session;
+use super::staging::Pool;
+use super::transfer::OpenRead;
 
 /// A queue of the driver is a queue of the vendor, which orders the commands.
 #[derive(Debug)]
 pub(crate) struct QueueEntry {
     pub(super) queue: Arc<Queue>,
     pub(super) context: u64,
+    /// Host memory for its transfers.
+    pub(super) pool: Pool,
+    /// The last command, if it is a read whose parts have not all been enqueued.
+    pub(super) open_read: Option<Box<OpenRead>>,
+    /// Finishes that wait for it.
+    pub(super) put_off: Vec<u64>,
     pub(super) out_of_order: bool,
     pub(super) ends: Ends,
     pub(super) profiling: bool,
@@ -66,6 +74,9 @@ impl Session {
         Ok(QueueEntry {
             queue: Arc::new(queue),
             context: request.context,
+            pool: self.contexts.get(request.context)?.pool.clone(),
+            open_read: None,
+            put_off: Vec::new(),
             out_of_order,
             ends: self.completion.ends(out_of_order, self.candid),
             profiling: bits & CL_QUEUE_PROFILING_ENABLE != 0,
@@ -99,6 +110,11 @@ impl Session {
 
     /// Replies when all commands so far have ended; nothing waits here.
     pub(super) fn finish(&mut self, request: &Finish) {
+        if let Ok(entry) = self.queues.get_mut(request.queue)
+            && entry.open_read.is_some()
+        {
+            return entry.put_off.push(request.call);
+        }
         if let Err(error) = self.begin_finish(request) {
             self.link.answer("Finish", request.call, &Err(error));
         }
@@ -124,6 +140,7 @@ impl Session {
 
     /// The vendor's queue lives until its commands have ended, but releasing it promises that they are handed over.
     pub(super) fn release_queue(&mut self, id: u64) {
+        self.enqueue_open_read(id);
         if let Ok(entry) = self.queues.get(id) {
             let _ = entry.queue.flush();
             entry.ends.close();

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use telecl_net::{Frame, FrameReceiver, Idle, Payload, ReceiveError, Spin};
+use telecl_net::{Frame, FrameReceiver, Idle, Payload, Progress, ReceiveError, Spin};
 use telecl_opencl::{Device, Library, Platform, Sampler};
 use telecl_sys::*;
 use telecl_wire::handshake::{Ping, Pong};
@@ -48,11 +48,12 @@ pub(crate) struct Session {
     pub(super) kernels: Table<KernelEntry>,
     pub(super) events: Table<EventEntry>,
     pub(super) includes: Includes,
-    pub(super) pool: Pool,
     /// Writes of which only some parts have arrived, by their event.
     pub(super) open_writes: HashMap<u64, OpenWrite>,
     /// Bulk data that a later request names.
     staged: HashMap<u64, Vec<u8>>,
+    /// Queues with a read that is not enqueued as a whole.
+    pub(super) open_reads: Vec<u64>,
     /// Whether some queue has commands that were not flushed.
     pub(super) unflushed: bool,
     /// Whether all devices are NVIDIA's, whose events tell of every failure, and whose commands end even if what they
@@ -66,30 +67,21 @@ const SPIN: Duration = Duration::from_micros(100);
 /// After so many requests in a row the executor looks for commands that have ended.
 const BUSY: u32 = 16;
 
-/// What the executor does while there is no request: it reports what has ended.
+/// How long it sleeps between two looks for memory that a large read needs.
+const NAP: Duration = Duration::from_micros(50);
+
+/// Sees to it that others report what ends while the executor waits for the rest of a frame.
 #[derive(Debug)]
 struct Watch {
     lanes: Lanes,
     link: Arc<Link>,
-    spin: Spin,
 }
 
 impl Idle for Watch {
     fn turn(&mut self) -> bool {
-        if self.lanes.look() {
-            self.link.flush();
-            self.spin.reset();
-            return true;
-        }
-        if self.spin.turn() {
-            return true;
-        }
+        self.link.flush();
         self.lanes.hand_over();
         false
-    }
-
-    fn arrived(&mut self) {
-        self.spin.reset();
     }
 }
 
@@ -124,7 +116,6 @@ impl Session {
         debug!(session = link.session(), devices = devices.iter().count(), "worker ready");
         Ok(Session {
             completion: Completion::start(Arc::clone(&link), Arc::clone(&output))?,
-            pool: Pool::new(Arc::clone(&link)),
             link,
             output,
             platforms,
@@ -138,6 +129,7 @@ impl Session {
             events: Table::new(CL_INVALID_EVENT),
             includes: Includes::new(scratch),
             open_writes: HashMap::new(),
+            open_reads: Vec::new(),
             staged: HashMap::new(),
             unflushed: false,
             candid,
@@ -147,23 +139,25 @@ impl Session {
     /// Executes requests until there are no more.
     pub(crate) fn run(mut self, mut receiver: FrameReceiver) -> Ended {
         let lanes = self.completion.lanes().clone();
-        receiver.set_idle(Watch { lanes: lanes.clone(), link: Arc::clone(&self.link), spin: Spin::new(SPIN) });
+        // For waits within a frame; between frames there is more to do, see `rest`.
+        receiver.set_idle(Watch { lanes: lanes.clone(), link: Arc::clone(&self.link) });
+        let mut spin = Spin::new(SPIN);
         let mut busy = 0;
         loop {
-            if receiver.is_drained() {
-                if self.unflushed {
-                    self.flush_queues();
+            let progress = match receiver.glance_or_look(busy > 0) {
+                Ok(Progress::Nothing) => {
+                    busy = 0;
+                    if self.rest(&mut spin) {
+                        continue;
+                    }
+                    receiver.wait()
                 }
-                self.link.flush();
-                busy = 0;
-            }
-            busy += 1;
-            if busy % BUSY == 0 && lanes.look() {
-                self.link.flush();
-            }
-            let executed = match receiver.next_frame() {
-                Ok(Some(frame)) => self.execute(frame),
-                Ok(None) => return Ended::Closed,
+                progress => progress,
+            };
+            let executed = match progress {
+                Ok(Progress::Ready) => self.execute(receiver.frame()),
+                Ok(Progress::Nothing) => Ok(()),
+                Ok(Progress::Closed) => return Ended::Closed,
                 Err(error) => Err(error),
             };
             match executed {
@@ -171,7 +165,34 @@ impl Session {
                 Err(ReceiveError::Io(_)) => return Ended::Closed,
                 Err(error) => return Ended::Broken(error.to_string()),
             }
+            spin.reset();
+            busy += 1;
+            if busy % BUSY == 0 && lanes.look() {
+                self.link.flush();
+            }
         }
+    }
+
+    /// There is no request: does what has been put off, reports what has ended. `false` if the executor may sleep.
+    fn rest(&mut self, spin: &mut Spin) -> bool {
+        if self.unflushed {
+            self.flush_queues();
+        }
+        let mut found = self.completion.lanes().look();
+        let open = self.go_on_reading(&mut found);
+        self.link.flush();
+        if found {
+            spin.reset();
+        }
+        if spin.turn() {
+            return true;
+        }
+        self.completion.lanes().hand_over();
+        if open {
+            // The driver frees shared memory without a word.
+            std::thread::sleep(NAP);
+        }
+        open
     }
 
     /// One request. Errors are those of the link; what OpenCL refuses is told to the driver, and work goes on.
@@ -241,15 +262,15 @@ impl Session {
             Request::ReadRect(m) => self.read_rect(&m),
             Request::ReadImage(m) => self.read_image(&m),
             Request::WriteBuffer(m) => {
-                let chunk = self.chunk(payload)?;
+                let chunk = self.chunk(m.command.queue, payload)?;
                 self.write_buffer(&m, chunk);
             }
             Request::WriteRect(m) => {
-                let chunk = self.chunk(payload)?;
+                let chunk = self.chunk(m.command.queue, payload)?;
                 self.write_rect(&m, chunk);
             }
             Request::WriteImage(m) => {
-                let chunk = self.chunk(payload)?;
+                let chunk = self.chunk(m.command.queue, payload)?;
                 self.write_image(&m, chunk);
             }
             Request::CopyBuffer(m) => self.copy_buffer(&m),
@@ -276,13 +297,15 @@ impl Session {
         if payload.is_empty() { Ok(None) } else { payload.read_to_vec().map(Some) }
     }
 
-    /// The payload in memory that a device can read.
-    fn chunk(&self, mut payload: Payload<'_>) -> Result<Chunk, ReceiveError> {
+    /// The payload in memory that a device can read; `queue` will have it done.
+    fn chunk(&self, queue: u64, mut payload: Payload<'_>) -> Result<Chunk, ReceiveError> {
         let len = payload.len();
+        // Without such a queue nothing will come of it, but the stream goes on.
+        let pool = self.queues.get(queue).map_or_else(|_| Pool::plain(&self.link), |entry| entry.pool.clone());
         if let Some(slot) = payload.take_slot() {
-            return Ok(Chunk::incoming(slot, len));
+            return Ok(pool.incoming(slot, len));
         }
-        let mut chunk = self.pool.take(len);
+        let mut chunk = pool.take(len);
         payload.read_into(chunk.bytes_mut())?;
         Ok(chunk)
     }
@@ -297,7 +320,7 @@ impl Session {
             Kind::Sampler => self.samplers.remove(id),
             Kind::Program => self.programs.remove(id),
             Kind::Kernel => self.kernels.remove(id),
-            Kind::Event => self.events.remove(id),
+            Kind::Event => self.release_event(id),
             // Root devices are not the driver's to give back.
             Kind::Device if id >= telecl_wire::FIRST_DRIVER_ID => self.devices.remove(id),
             Kind::Device => {}

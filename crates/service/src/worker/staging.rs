@@ -1,23 +1,57 @@
 //! Host memory between the link and a device.
+//!
+//! Each context has a pool. A device that is not the processor itself gets memory that its driver has pinned: it copies
+//! from and to it by itself, while the executor goes on. Memory that is shared with the driver is pinned in place.
+//! What a pool sets aside is bounded; whoever needs more waits a little for others to give theirs back, and gets more
+//! only if nobody does: commands may be waiting for an event that is set by a request still to be read.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
-use telecl_net::{ReceivedSlot, Slot};
+use telecl_net::{Idle, ReceivedSlot, Slot, Spin};
+use telecl_opencl::{Context, Device};
+use telecl_sys::{CL_DEVICE_TYPE, CL_DEVICE_TYPE_CPU};
 use telecl_wire::CHUNK;
 
 use super::link::Link;
+use super::vendor::{Pinned, PinnedPart};
 
 /// Shorter chunks come from the allocator, which is good at them.
 const POOLED: usize = 64 << 10;
 
-/// How many unused chunks are kept.
-const KEPT: usize = 32;
+/// How many chunks are set aside.
+const SET_ASIDE: usize = 32;
 
-/// Chunks that were used before: their pages are in memory, and need not be cleared.
+/// How long somebody waits for memory that others use.
+const PATIENCE: Duration = Duration::from_millis(2);
+
+/// The host memory of one context.
 #[derive(Clone, Debug)]
-pub(crate) struct Pool {
-    free: Arc<Mutex<Vec<Vec<u8>>>>,
+pub(crate) struct Pool(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
     link: Arc<Link>,
+    /// For whom memory is pinned; none for processors, which need nothing of the kind.
+    device: Option<(Context, Device)>,
+    /// Whether chunks are pinned; known once some were needed.
+    pinned: OnceLock<bool>,
+    /// What pins the memory of the link.
+    slots: OnceLock<Option<Pinned>>,
+    state: Mutex<State>,
+    /// Counts chunks that were given back, and what it was when nobody gave any back in time.
+    returned: AtomicU64,
+    stuck: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Chunks that were used before: their pages are in memory, and need not be cleared.
+    free: Vec<Vec<u8>>,
+    /// Chunks of pinned memory.
+    pinned: Vec<PinnedPart>,
+    in_use: usize,
 }
 
 /// A piece of host memory. It goes back to where it came from when it is dropped.
@@ -30,6 +64,7 @@ pub(crate) struct Chunk {
 #[derive(Debug)]
 enum Memory {
     Own(OwnMemory),
+    Pinned(PinnedMemory),
     /// Shared with the driver, to be sent to it.
     Outgoing(Slot),
     /// Shared with the driver, received from it.
@@ -40,42 +75,152 @@ enum Memory {
 struct OwnMemory {
     /// Not a box: a device may be using the memory while this struct is moved, and moving a box says that nobody does.
     bytes: Vec<u8>,
+    /// None of memory that does not count.
+    pool: Option<Pool>,
+}
+
+#[derive(Debug)]
+struct PinnedMemory {
+    /// There until it is dropped.
+    part: Option<PinnedPart>,
     pool: Pool,
 }
 
 impl Pool {
-    pub(crate) fn new(link: Arc<Link>) -> Pool {
-        Pool { free: Arc::default(), link }
+    /// A pool for a context with these devices.
+    pub(crate) fn new(link: Arc<Link>, context: &Context, devices: &[Device]) -> Pool {
+        let needs = |device: &&Device| device.info_number(CL_DEVICE_TYPE).is_ok_and(|kind| kind & CL_DEVICE_TYPE_CPU == 0);
+        let device = devices.iter().find(needs).map(|device| (context.clone(), device.clone()));
+        Pool::with(link, device)
+    }
+
+    /// A pool without a context.
+    pub(crate) fn plain(link: &Arc<Link>) -> Pool {
+        Pool::with(Arc::clone(link), None)
+    }
+
+    fn with(link: Arc<Link>, device: Option<(Context, Device)>) -> Pool {
+        Pool(Arc::new(Shared {
+            link,
+            device,
+            pinned: OnceLock::new(),
+            slots: OnceLock::new(),
+            state: Mutex::default(),
+            returned: AtomicU64::new(0),
+            stuck: AtomicU64::new(u64::MAX),
+        }))
     }
 
     /// A chunk of `len` bytes with whatever content; at most a few times [`CHUNK`] is asked for at once.
     pub(crate) fn take(&self, len: usize) -> Chunk {
-        let pooled = (POOLED..=CHUNK).contains(&len);
-        let reused = if pooled { self.lock().pop() } else { None };
-        let bytes = reused.unwrap_or_else(|| vec![0; if pooled { CHUNK } else { len }]);
-        Chunk { memory: Memory::Own(OwnMemory { bytes, pool: self.clone() }), len }
+        if !(POOLED..=CHUNK).contains(&len) {
+            return Chunk { memory: Memory::Own(OwnMemory { bytes: vec![0; len], pool: None }), len };
+        }
+        self.wait_for(|| self.try_take(len)).unwrap_or_else(|| self.take_more(len))
     }
 
     /// As [`Pool::take`], for something that will be sent to the driver.
     pub(crate) fn take_outgoing(&self, len: usize) -> Chunk {
-        let slot = if (POOLED..=Slot::LEN).contains(&len) { self.link.take_slot() } else { None };
-        match slot {
-            Some(slot) => Chunk { memory: Memory::Outgoing(slot), len },
-            None => self.take(len),
+        if !(POOLED..=CHUNK).contains(&len) {
+            return self.take(len);
+        }
+        let found = self.wait_for(|| self.take_slot(len).or_else(|| self.try_take(len)));
+        found.unwrap_or_else(|| self.take_more(len))
+    }
+
+    /// As [`Pool::take_outgoing`], but only of what is set aside and not in use.
+    pub(crate) fn take_set_aside(&self, len: usize) -> Option<Chunk> {
+        if !(POOLED..=CHUNK).contains(&len) {
+            return Some(self.take(len));
+        }
+        if self.0.link.shared_memory().is_some() && len <= Slot::LEN { self.take_slot(len) } else { self.try_take(len) }
+    }
+
+    /// The memory that a payload has come in.
+    pub(crate) fn incoming(&self, slot: ReceivedSlot, len: usize) -> Chunk {
+        self.pin_slots();
+        Chunk { memory: Memory::Incoming(slot), len: len.min(Slot::LEN) }
+    }
+
+    fn take_slot(&self, len: usize) -> Option<Chunk> {
+        let slot = if len <= Slot::LEN { self.0.link.take_slot()? } else { return None };
+        self.pin_slots();
+        Some(Chunk { memory: Memory::Outgoing(slot), len })
+    }
+
+    /// Memory that is set aside for chunks.
+    fn try_take(&self, len: usize) -> Option<Chunk> {
+        let pins = self.pins();
+        let mut state = self.lock();
+        if pins {
+            let part = Some(state.pinned.pop()?);
+            return Some(Chunk { memory: Memory::Pinned(PinnedMemory { part, pool: self.clone() }), len });
+        }
+        if state.in_use >= SET_ASIDE {
+            return None;
+        }
+        state.in_use += 1;
+        let reused = state.free.pop();
+        drop(state);
+        let bytes = reused.unwrap_or_else(|| vec![0; CHUNK]);
+        Some(Chunk { memory: Memory::Own(OwnMemory { bytes, pool: Some(self.clone()) }), len })
+    }
+
+    /// Memory beyond what is set aside.
+    fn take_more(&self, len: usize) -> Chunk {
+        Chunk { memory: Memory::Own(OwnMemory { bytes: vec![0; len], pool: None }), len }
+    }
+
+    /// Waits a little until `look` finds something; not at all if that was in vain and nothing has changed since.
+    fn wait_for(&self, look: impl Fn() -> Option<Chunk>) -> Option<Chunk> {
+        let mut patience = Spin::new(PATIENCE);
+        loop {
+            if let Some(chunk) = look() {
+                return Some(chunk);
+            }
+            let returned = self.0.returned.load(Ordering::Relaxed);
+            if self.0.stuck.load(Ordering::Relaxed) == returned {
+                return None;
+            }
+            if !patience.turn() {
+                self.0.stuck.store(returned, Ordering::Relaxed);
+                return None;
+            }
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Vec<u8>>> {
-        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Whether chunks are pinned. Pins them when that is first asked.
+    fn pins(&self) -> bool {
+        let Some((context, device)) = &self.0.device else { return false };
+        *self.0.pinned.get_or_init(|| match PinnedPart::several(context, device, SET_ASIDE, CHUNK) {
+            Ok(parts) => {
+                self.lock().pinned = parts;
+                true
+            }
+            Err(error) => {
+                tracing::debug!(session = self.0.link.session(), %error, "no pinned memory");
+                false
+            }
+        })
+    }
+
+    fn pin_slots(&self) {
+        if let Some((context, device)) = &self.0.device {
+            self.0.slots.get_or_init(|| Pinned::of_link(context, device, &self.0.link).ok().flatten());
+        }
+    }
+
+    fn give_back(&self, give: impl FnOnce(&mut State)) {
+        give(&mut self.lock());
+        self.0.returned.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Chunk {
-    /// The first `len` bytes of what the driver has put there.
-    pub(crate) fn incoming(slot: ReceivedSlot, len: usize) -> Chunk {
-        Chunk { memory: Memory::Incoming(slot), len: len.min(Slot::LEN) }
-    }
-
     pub(crate) fn len(&self) -> usize {
         self.len
     }
@@ -84,6 +229,7 @@ impl Chunk {
     pub(crate) fn bytes(&self) -> &[u8] {
         match &self.memory {
             Memory::Own(own) => &own.bytes[..self.len],
+            Memory::Pinned(pinned) => pinned.part.as_ref().map_or(&[], |part| &part.bytes()[..self.len]),
             Memory::Outgoing(_) | Memory::Incoming(_) => &[],
         }
     }
@@ -92,6 +238,7 @@ impl Chunk {
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         match &mut self.memory {
             Memory::Own(own) => &mut own.bytes[..self.len],
+            Memory::Pinned(pinned) => pinned.part.as_mut().map_or(&mut [], |part| &mut part.bytes_mut()[..self.len]),
             Memory::Outgoing(_) | Memory::Incoming(_) => &mut [],
         }
     }
@@ -100,6 +247,7 @@ impl Chunk {
     pub(crate) fn as_mut_ptr(&mut self) -> *mut u8 {
         match &mut self.memory {
             Memory::Own(own) => own.bytes.as_mut_ptr(),
+            Memory::Pinned(pinned) => pinned.part.as_mut().map_or(std::ptr::null_mut(), PinnedPart::as_mut_ptr),
             Memory::Outgoing(slot) => slot.as_mut_ptr(),
             Memory::Incoming(slot) => slot.as_ptr().cast_mut(),
         }
@@ -116,12 +264,20 @@ impl Chunk {
 
 impl Drop for OwnMemory {
     fn drop(&mut self) {
-        if self.bytes.len() == CHUNK {
-            let mut free = self.pool.lock();
-            if free.len() < KEPT {
-                free.push(std::mem::take(&mut self.bytes));
-            }
+        if let Some(pool) = &self.pool {
+            let bytes = std::mem::take(&mut self.bytes);
+            pool.give_back(|state| {
+                state.in_use -= 1;
+                state.free.push(bytes);
+            });
         }
+    }
+}
+
+impl Drop for PinnedMemory {
+    fn drop(&mut self) {
+        let part = self.part.take();
+        self.pool.give_back(|state| state.pinned.extend(part));
     }
 }
 
@@ -133,11 +289,14 @@ mod tests {
 
     use super::*;
 
+    fn pool() -> Pool {
+        let (socket, _peer) = UnixStream::pair().unwrap();
+        Pool::plain(&Arc::new(Link::new(FrameSender::new(Stream::from_fd(socket.into())), 1)))
+    }
+
     #[test]
     fn large_chunks_are_used_again() {
-        let (socket, _peer) = UnixStream::pair().unwrap();
-        let link = Link::new(FrameSender::new(Stream::from_fd(socket.into())), 1);
-        let pool = Pool::new(Arc::new(link));
+        let pool = pool();
         let mut first = pool.take(CHUNK - 1);
         first.bytes_mut().fill(7);
         drop(first);
@@ -145,5 +304,15 @@ mod tests {
         assert_eq!(second.len(), POOLED);
         assert!(second.bytes().iter().all(|&byte| byte == 7));
         assert_eq!(pool.take(3).bytes(), [0; 3]);
+    }
+
+    #[test]
+    fn what_is_set_aside_is_bounded_and_the_rest_is_not_refused() {
+        let pool = pool();
+        let mut chunks: Vec<Chunk> = (0..SET_ASIDE).map(|_| pool.take(CHUNK)).collect();
+        assert!(pool.take_set_aside(CHUNK).is_none());
+        assert_eq!(pool.take(CHUNK).len(), CHUNK);
+        chunks.pop();
+        assert!(pool.take_set_aside(CHUNK).is_some());
     }
 }

@@ -1,13 +1,16 @@
 //! Reads and writes: commands with host memory, cut into parts that fit a frame.
 //!
-//! A part is one of the vendor's commands. The parts of a read are all enqueued at once, and each is sent as soon as it
-//! is there; those of a write are enqueued as they arrive. To the driver they are one command with one event.
+//! A part is one of the vendor's commands. The parts of a read are enqueued as memory for them is set free, and each is
+//! sent as soon as it is there; those of a write are enqueued as they arrive. To the driver they are one command with one
+//! event. A read that is not enqueued as a whole is *open*: whatever is to come after it has the rest enqueued first.
 
+use std::iter::Peekable;
 use std::sync::Arc;
 
-use telecl_opencl::{ClError, ClResult, Event, Order, Queue};
+use telecl_opencl::{ClError, ClResult, Event, Order, Queue, RectSide};
 use telecl_sys::*;
-use telecl_wire::region::Region;
+use telecl_wire::Ids;
+use telecl_wire::region::{Parts, Region};
 use telecl_wire::request::*;
 
 use super::command::{Rect, image_region};
@@ -31,59 +34,79 @@ pub(crate) struct OpenWrite {
     failed: Option<ClError>,
 }
 
+/// A read, of which the first parts have been enqueued.
+#[derive(Debug)]
+pub(crate) struct OpenRead {
+    about: (u16, &'static str),
+    /// The driver's number of its event.
+    event: u64,
+    source: ReadSource,
+    /// Bytes of a unit.
+    unit: u64,
+    parts: Peekable<Parts>,
+    /// What all parts wait for.
+    waits: Vec<Arc<Event>>,
+    group: Arc<Group>,
+    /// Of the parts so far.
+    events: Vec<Arc<Event>>,
+    failed: Option<ClError>,
+    /// Keeps the group open until all parts have been enqueued.
+    guarded: bool,
+}
+
+/// What is read, and from where on.
+#[derive(Clone, Copy, Debug)]
+enum ReadSource {
+    Buffer { buffer: u64, offset: u64 },
+    Rect { buffer: u64, origin: [u64; 3], side: RectSide },
+    Image { image: u64, origin: [u64; 3] },
+}
+
+/// Where the memory of a read comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Supply {
+    /// From what is set aside for transfers; parts for which there is none are enqueued later.
+    SetAside,
+    /// From anywhere: a command that comes after must not overtake it.
+    Anywhere,
+}
+
 /// Reads.
 impl Session {
     pub(super) fn read_buffer(&mut self, request: &ReadBuffer<'_>) {
         let about = (ReadBuffer::OPCODE, "ReadBuffer");
         let checked = self.buffer(request.buffer).and_then(|(_, all)| within(request.offset, request.size, all));
-        let size = [request.size, 1, 1];
-        self.read(about, &request.command, checked.map(|()| 1), size, |session, queue, part, chunk, order| {
-            let (buffer, _) = session.buffer(request.buffer)?;
-            let offset = to_usize(request.offset + part.origin[0])?;
-            vendor::read_buffer(queue, buffer, offset, chunk, order)
-        });
+        let source = ReadSource::Buffer { buffer: request.buffer, offset: request.offset };
+        self.read(about, &request.command, checked.map(|()| (source, 1)), [request.size, 1, 1]);
     }
 
     pub(super) fn read_rect(&mut self, request: &ReadRect<'_>) {
         let about = (ReadRect::OPCODE, "ReadRect");
-        let rect = Rect {
-            origin: request.origin,
-            region: request.region,
-            row_pitch: request.row_pitch,
-            slice_pitch: request.slice_pitch,
-        };
-        let side = self.buffer(request.buffer).and_then(|(_, all)| rect.side_within(all));
-        let unit = side.map(|_| 1);
-        self.read(about, &request.command, unit, request.region, |session, queue, part, chunk, order| {
-            let (buffer, _) = session.buffer(request.buffer)?;
-            let mut side = side?;
-            side.origin = to_usizes(sum(request.origin, part.origin)?)?;
-            vendor::read_rect(queue, buffer, &side, &to_usizes(part.size)?, chunk, order)
-        });
+        let ReadRect { buffer, origin, region, row_pitch, slice_pitch, .. } = *request;
+        let rect = Rect { origin, region, row_pitch, slice_pitch };
+        let side = self.buffer(buffer).and_then(|(_, all)| rect.side_within(all));
+        let source = side.map(|side| (ReadSource::Rect { buffer, origin, side }, 1));
+        self.read(about, &request.command, source, region);
     }
 
     pub(super) fn read_image(&mut self, request: &ReadImage<'_>) {
         let about = (ReadImage::OPCODE, "ReadImage");
-        let checked = image_region(request.origin, request.region);
-        let element = checked.and_then(|_| self.image(request.image).map(|(_, element)| element));
-        self.read(about, &request.command, element, request.region, |session, queue, part, chunk, order| {
-            let (image, element) = session.image(request.image)?;
-            let region = image_region(sum(request.origin, part.origin)?, part.size)?;
-            vendor::read_image(queue, image, &region, element, chunk, order)
-        });
+        let ReadImage { image, origin, region, .. } = *request;
+        let element = image_region(origin, region).and_then(|_| self.image(image).map(|(_, element)| element));
+        let source = element.map(|element| (ReadSource::Image { image, origin }, element as u64));
+        self.read(about, &request.command, source, region);
     }
 
-    /// Reads a box of `size` units, each of `unit` bytes (or fails with what is there instead), part by part.
+    /// Reads a box of `size` units of a source, with the bytes of a unit (or fails with what is there instead).
     fn read(
         &mut self,
         about: (u16, &'static str),
         command: &Command<'_>,
-        unit: ClResult<usize>,
+        source: ClResult<(ReadSource, u64)>,
         size: [u64; 3],
-        enqueue: impl Fn(&Session, &Queue, &Region, Chunk, &Order<'_>) -> ClResult<InFlight>,
     ) {
-        let unit = match unit {
-            Ok(unit) => unit as u64,
+        let (source, unit) = match source {
+            Ok(source) => source,
             Err(error) => return self.command_failed(about, command, error),
         };
         if command.event == 0 {
@@ -94,64 +117,183 @@ impl Session {
             // Nothing to read, but something to wait for.
             return self.enqueue(about, command, false, |_, queue, order| queue.marker(order));
         }
-        match self.read_parts(command, unit, size, enqueue) {
-            Ok((group, events, failed, guarded)) => self.close(about, command, &group, &events, failed, guarded),
+        self.make_way(command);
+        match self.open_read(about, command, source, unit, size) {
+            Ok(mut read) => match self.enqueue_parts(command.queue, &mut read, Supply::SetAside) {
+                Ok(()) if read.parts.peek().is_none() => self.close_read(command.queue, read),
+                Ok(()) => {
+                    self.enqueued(command.queue);
+                    if let Ok(entry) = self.queues.get_mut(command.queue) {
+                        entry.open_read = Some(Box::new(read));
+                        self.open_reads.push(command.queue);
+                    }
+                }
+                Err(error) => {
+                    self.completion.abandon(&read.group);
+                    self.command_failed(about, command, error);
+                }
+            },
             Err(error) => self.command_failed(about, command, error),
         }
     }
 
-    #[allow(clippy::type_complexity)] // Used once, above.
-    fn read_parts(
-        &mut self,
+    fn open_read(
+        &self,
+        about: (u16, &'static str),
         command: &Command<'_>,
+        source: ReadSource,
         unit: u64,
         size: [u64; 3],
-        enqueue: impl Fn(&Session, &Queue, &Region, Chunk, &Order<'_>) -> ClResult<InFlight>,
-    ) -> ClResult<(Arc<Group>, Vec<Arc<Event>>, Option<ClError>, bool)> {
+    ) -> ClResult<OpenRead> {
         let entry = self.queues.get(command.queue)?;
-        let (order, mut after) = self.order_after(command.waits)?;
+        let (_, mut after) = self.order_after(command.waits)?;
+        let waits = command.waits.iter().filter_map(|id| self.events.get(id).ok());
+        let waits = waits.map(|entry| Arc::clone(&entry.event)).collect();
         after.extend(entry.before(false));
         let parts = Region::parts(size, unit, self.link.chunk() as u64);
         // With one part everything is known before it can end; with more, a guard keeps the group open until it is.
         let guarded = !parts.is_single();
         let report = Report::Completed { event: command.event, profiling: entry.profiling };
         let group = self.completion.begin(report, 1, after);
-        let mut events = Vec::new();
-        let mut failed = None;
-        for part in parts {
-            let bytes = part.volume().and_then(|volume| volume.checked_mul(unit)).map_or(Ok(0), to_usize);
-            let part_bytes = bytes.unwrap_or(0);
-            let enqueued = bytes.and_then(|bytes| {
-                let chunk = self.pool.take_outgoing(bytes);
-                enqueue(self, &entry.queue, &part, chunk, &order)
-            });
-            match enqueued {
+        let (parts, events) = (parts.peekable(), Vec::new());
+        Ok(OpenRead {
+            about,
+            event: command.event,
+            source,
+            unit,
+            parts,
+            waits,
+            group,
+            events,
+            failed: None,
+            guarded,
+        })
+    }
+
+    /// Enqueues parts as long as there is memory for them. An error if already the first fails.
+    fn enqueue_parts(&self, queue: u64, read: &mut OpenRead, supply: Supply) -> ClResult<()> {
+        let entry = self.queues.get(queue)?;
+        let order = Order::after(read.waits.iter().map(|event| &**event));
+        while let Some(part) = read.parts.peek().cloned() {
+            let bytes = part.volume().and_then(|volume| volume.checked_mul(read.unit)).map_or(Ok(0), to_usize)?;
+            let chunk = match supply {
+                Supply::SetAside => entry.pool.take_set_aside(bytes),
+                Supply::Anywhere => Some(entry.pool.take_outgoing(bytes)),
+            };
+            let Some(chunk) = chunk else { return Ok(()) };
+            read.parts.next();
+            match self.enqueue_part(&entry.queue, read.source, &part, chunk, &order) {
                 Ok(in_flight) => {
                     let event = Arc::clone(in_flight.event());
-                    if guarded {
-                        group.expect_one_more();
+                    if read.guarded {
+                        read.group.expect_one_more();
                     } else {
-                        group.set_ends(event.clone(), event.clone());
+                        read.group.set_ends(Arc::clone(&event), Arc::clone(&event));
                     }
-                    events.push(event);
-                    let group = Arc::clone(&group);
-                    let weight = if part_bytes > LIGHT { Weight::Bulk } else { Weight::Light };
+                    read.events.push(event);
+                    let group = Arc::clone(&read.group);
+                    let weight = if bytes > LIGHT { Weight::Bulk } else { Weight::Light };
                     in_flight.then_report(&self.completion, &entry.ends, weight, move |status, event, chunk| {
                         let (event, data) = (Arc::clone(event), Some((part, chunk)));
                         Note::PartEnded { group, event, status, data }
                     });
                 }
-                Err(error) if events.is_empty() => {
-                    self.completion.abandon(&group);
-                    return Err(error);
-                }
+                Err(error) if read.events.is_empty() => return Err(error),
                 Err(error) => {
-                    failed = Some(error);
-                    break;
+                    read.failed = Some(error);
+                    while read.parts.next().is_some() {}
                 }
             }
         }
-        Ok((group, events, failed, guarded))
+        Ok(())
+    }
+
+    fn enqueue_part(
+        &self,
+        queue: &Queue,
+        source: ReadSource,
+        part: &Region,
+        chunk: Chunk,
+        order: &Order<'_>,
+    ) -> ClResult<InFlight> {
+        match source {
+            ReadSource::Buffer { buffer, offset } => {
+                let (buffer, _) = self.buffer(buffer)?;
+                vendor::read_buffer(queue, buffer, to_usize(offset + part.origin[0])?, chunk, order)
+            }
+            ReadSource::Rect { buffer, origin, side } => {
+                let (buffer, _) = self.buffer(buffer)?;
+                let side = RectSide { origin: to_usizes(sum(origin, part.origin)?)?, ..side };
+                vendor::read_rect(queue, buffer, &side, &to_usizes(part.size)?, chunk, order)
+            }
+            ReadSource::Image { image, origin } => {
+                let (image, element) = self.image(image)?;
+                let region = image_region(sum(origin, part.origin)?, part.size)?;
+                vendor::read_image(queue, image, &region, element, chunk, order)
+            }
+        }
+    }
+
+    fn close_read(&mut self, queue: u64, read: OpenRead) {
+        let OpenRead { about, event, group, events, failed, guarded, .. } = read;
+        let command = Command { queue, event, waits: Ids(&[]) };
+        self.close(about, &command, &group, &events, failed, guarded);
+        let put_off = self.queues.get_mut(queue).map(|entry| std::mem::take(&mut entry.put_off));
+        for call in put_off.unwrap_or_default() {
+            self.finish(&Finish { call, queue });
+        }
+    }
+
+    /// Enqueues more parts of reads that have waited for memory; `found` becomes true if there was some. Returns whether
+    /// reads are still open.
+    pub(super) fn go_on_reading(&mut self, found: &mut bool) -> bool {
+        for queue in std::mem::take(&mut self.open_reads) {
+            let Some(mut read) = self.queues.get_mut(queue).ok().and_then(|entry| entry.open_read.take()) else { continue };
+            let before = read.events.len();
+            // Its first part was enqueued before, so what fails now is told in its event.
+            let _ = self.enqueue_parts(queue, &mut read, Supply::SetAside);
+            *found |= read.events.len() > before;
+            if read.parts.peek().is_none() {
+                self.close_read(queue, *read);
+                continue;
+            }
+            self.enqueued(queue);
+            if let Ok(entry) = self.queues.get_mut(queue) {
+                entry.open_read = Some(read);
+                self.open_reads.push(queue);
+            }
+        }
+        !self.open_reads.is_empty()
+    }
+
+    /// Enqueues what is left of the queue's open read, so that something can come after it.
+    pub(super) fn enqueue_open_read(&mut self, queue: u64) {
+        if self.open_reads.is_empty() {
+            return;
+        }
+        let Some(mut read) = self.queues.get_mut(queue).ok().and_then(|entry| entry.open_read.take()) else { return };
+        self.open_reads.retain(|open| *open != queue);
+        let _ = self.enqueue_parts(queue, &mut read, Supply::Anywhere);
+        self.close_read(queue, *read);
+    }
+
+    /// As [`Session::enqueue_open_read`], for the queue whose open read has this event.
+    pub(super) fn enqueue_open_read_of(&mut self, event: u64) {
+        let queue = self.open_reads.iter().copied().find(|&queue| {
+            let read = self.queues.get(queue).ok().and_then(|entry| entry.open_read.as_ref());
+            read.is_some_and(|read| read.event == event)
+        });
+        if let Some(queue) = queue {
+            self.enqueue_open_read(queue);
+        }
+    }
+
+    /// To be called before a command is enqueued: what it comes after must be there.
+    pub(super) fn make_way(&mut self, command: &Command<'_>) {
+        if !self.open_reads.is_empty() {
+            self.enqueue_open_read(command.queue);
+            command.waits.iter().for_each(|event| self.enqueue_open_read_of(event));
+        }
     }
 
     /// All parts of a command have been enqueued, or one has failed: makes its event.
@@ -252,6 +394,7 @@ impl Session {
         last: bool,
         enqueue: impl FnOnce(&Session, &Queue, &Order<'_>) -> ClResult<InFlight>,
     ) {
+        self.make_way(command);
         let open = if command.event == 0 { None } else { self.open_writes.remove(&command.event) };
         let enqueued = self.enqueue_write(command, enqueue);
         if enqueued.is_ok() {

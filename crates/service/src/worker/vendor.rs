@@ -2,15 +2,141 @@
 //! worker may make it.
 #![allow(unsafe_code)]
 
+use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::mem;
+use std::ptr::NonNull;
 use std::sync::Arc;
 
-use telecl_opencl::{ClError, ClResult, Event, ImageRegion, Kernel, Mem, NdRange, Order, Queue, RectSide};
-use telecl_sys::{CL_INVALID_VALUE, CL_OUT_OF_RESOURCES};
+use telecl_opencl::{
+    ClError, ClResult, Context, Device, Event, ImageRegion, Kernel, Mem, NdRange, Order, Queue, RectSide,
+};
+use telecl_sys::*;
 
 use super::completion::{Completion, Note};
+use super::link::Link;
 use super::pending::{Ends, Weight};
 use super::staging::Chunk;
+
+/// Host memory that the vendor's driver knows of, so that its device can reach it by itself. As long as this lives.
+#[derive(Debug)]
+pub(crate) struct Pinned {
+    queue: Queue,
+    buffer: Mem,
+    start: NonNull<u8>,
+    /// What is pinned, if it is ours alone. After the buffer, so that it is freed after it.
+    memory: Option<Pages>,
+}
+
+// SAFETY: the memory belongs to the process, and OpenCL handles may be used from any thread.
+unsafe impl Send for Pinned {}
+// SAFETY: as above; nothing here gives access to the memory but by raw pointers.
+unsafe impl Sync for Pinned {}
+
+impl Pinned {
+    /// New memory.
+    pub(crate) fn new(context: &Context, device: &Device, size: usize) -> ClResult<Pinned> {
+        let pages = Pages::new(size).ok_or(ClError(CL_OUT_OF_HOST_MEMORY))?;
+        // SAFETY: the pages live as long as the result.
+        unsafe { Pinned::of(context, device, pages.start, size, Some(pages)) }
+    }
+
+    /// The memory that is shared with the driver, if there is some.
+    pub(crate) fn of_link(context: &Context, device: &Device, link: &Link) -> ClResult<Option<Pinned>> {
+        let Some((start, size)) = link.shared_memory() else { return Ok(None) };
+        let start = NonNull::new(start).ok_or(ClError(CL_OUT_OF_HOST_MEMORY))?;
+        // SAFETY: the link of a session lives as long as the process.
+        unsafe { Pinned::of(context, device, start, size, None) }.map(Some)
+    }
+
+    /// # Safety
+    /// From `start`, `size` bytes are readable and writable as long as `memory`, or if that is none, for ever.
+    unsafe fn of(
+        context: &Context,
+        device: &Device,
+        start: NonNull<u8>,
+        size: usize,
+        memory: Option<Pages>,
+    ) -> ClResult<Pinned> {
+        // A queue of its own: to map is to wait for what is in the queue.
+        let queue = context.create_queue(device, 0)?;
+        // SAFETY: by this function's contract, and because the buffer is dropped before the memory.
+        let buffer = unsafe { context.create_buffer_of(CL_MEM_READ_WRITE, start, size) }?;
+        let pinned = Pinned { queue, buffer, start, memory };
+        // As long as it is mapped it is host memory; that is what makes drivers pin it.
+        let mapped = pinned.queue.map_buffer_blocking(&pinned.buffer, CL_MAP_READ | CL_MAP_WRITE, 0, size)?;
+        if mapped == start { Ok(pinned) } else { Err(ClError(CL_MAP_FAILURE)) }
+    }
+
+}
+
+/// An equal part of new pinned memory.
+#[derive(Debug)]
+pub(crate) struct PinnedPart {
+    pinned: Arc<Pinned>,
+    /// Where it is, and how large: nobody else has this part.
+    start: usize,
+    size: usize,
+}
+
+impl PinnedPart {
+    /// Pins memory for `count` parts of `size` bytes.
+    pub(crate) fn several(context: &Context, device: &Device, count: usize, size: usize) -> ClResult<Vec<PinnedPart>> {
+        let pinned = Arc::new(Pinned::new(context, device, count * size)?);
+        let part = |index| PinnedPart { pinned: Arc::clone(&pinned), start: index * size, size };
+        Ok((0..count).map(part).collect())
+    }
+
+    pub(crate) fn as_mut_ptr(&mut self) -> *mut u8 {
+        // SAFETY: the part lies within the memory.
+        unsafe { self.pinned.start.add(self.start).as_ptr() }
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        // SAFETY: the part lies within the memory, which was cleared when it was allocated, and only we have it. A
+        // device that uses it does so on behalf of an `InFlight`, which has this value.
+        unsafe { std::slice::from_raw_parts(self.pinned.start.add(self.start).as_ptr(), self.size) }
+    }
+
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as for `bytes`.
+        unsafe { std::slice::from_raw_parts_mut(self.pinned.start.add(self.start).as_ptr(), self.size) }
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        // SAFETY: mapped in `of`; if that failed, the vendor refuses.
+        let unmapped = unsafe { self.queue.unmap(&self.buffer, self.start, &Order::new()) };
+        if unmapped.is_err() || self.queue.finish().is_err() {
+            // Who knows what the device still does with it.
+            mem::forget(self.memory.take());
+        }
+    }
+}
+
+/// Memory in whole pages.
+#[derive(Debug)]
+struct Pages {
+    start: NonNull<u8>,
+    layout: Layout,
+}
+
+impl Pages {
+    fn new(size: usize) -> Option<Pages> {
+        const PAGE: usize = 4096;
+        let layout = Layout::from_size_align(size.max(1), PAGE).ok()?;
+        // SAFETY: the size is not zero.
+        let start = NonNull::new(unsafe { alloc_zeroed(layout) })?;
+        Some(Pages { start, layout })
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        // SAFETY: allocated by `new` with this layout.
+        unsafe { dealloc(self.start.as_ptr(), self.layout) };
+    }
+}
 
 /// A transfer that was enqueued, and the host memory it uses.
 #[derive(Debug)]
