@@ -65,6 +65,11 @@ impl HostBox {
         self.size
     }
 
+    /// How many bytes it holds.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.size.iter().product::<u64>() * self.unit
+    }
+
     pub(crate) fn unit(&self) -> u64 {
         self.unit
     }

@@ -11,6 +11,9 @@ pub trait Idle: Send + fmt::Debug {
     /// Does something short. `true` if the link is to be looked at again, `false` if the thread is to sleep.
     fn turn(&mut self) -> bool;
 
+    /// The thread is about to sleep.
+    fn sleeping(&mut self) {}
+
     /// Something has arrived.
     fn arrived(&mut self) {}
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use telecl_wire::{DecodeError, Header};
 
-use telecl_shm::{ReceivedSlot, SLOT};
+use telecl_shm::{Corrupt, ReceivedSlot, SLOT};
 
 use crate::idle::{Idle, Sleep};
 use crate::shared::{Incoming, corrupt};
@@ -241,12 +241,25 @@ impl Payload<'_> {
 
     /// Reads as many bytes as `target` holds; asking for more than there are is an error.
     pub fn read_into(&mut self, target: &mut [u8]) -> Result<(), ReceiveError> {
+        self.read(target, ReceivedSlot::copy_to)
+    }
+
+    /// As [`Payload::read_into`], for a part of something large.
+    pub fn read_bulk_into(&mut self, target: &mut [u8]) -> Result<(), ReceiveError> {
+        self.read(target, ReceivedSlot::stream_to)
+    }
+
+    fn read(
+        &mut self,
+        target: &mut [u8],
+        copy: impl Fn(&ReceivedSlot, usize, &mut [u8]) -> Result<(), Corrupt>,
+    ) -> Result<(), ReceiveError> {
         if target.len() > self.0.unread {
             return Err(DecodeError::Truncated.into());
         }
         match &mut self.0.slot {
             Some((slot, read)) => {
-                slot.copy_to(*read, target).map_err(|error| ReceiveError::Io(corrupt(error)))?;
+                copy(slot, *read, target).map_err(|error| ReceiveError::Io(corrupt(error)))?;
                 *read += target.len();
             }
             None => self.0.fill(target)?,
@@ -299,10 +312,19 @@ impl Input {
                 target = &mut target[n..];
                 continue;
             }
-            // Bulk data goes straight to where it belongs.
+            // Bulk data goes straight to where it belongs. Most of it is on its way: to look for it again and again would
+            // only keep the system from delivering it.
             let received = if target.len() >= READ_AHEAD {
-                let n =
-                    self.source.receive(&mut *self.idle, self.bell.as_deref(), target, Patience::Wait)?.unwrap_or(0);
+                let n = match &mut self.source {
+                    Source::Socket(stream) => {
+                        self.idle.sleeping();
+                        stream.receive_all(target)?
+                    }
+                    source => {
+                        let (idle, bell) = (&mut *self.idle, self.bell.as_deref());
+                        source.receive(idle, bell, target, Patience::Wait)?.unwrap_or(0)
+                    }
+                };
                 target = &mut target[n..];
                 n
             } else {
@@ -377,6 +399,7 @@ impl Source {
                 break;
             }
         }
+        idle.sleeping();
         match self {
             Source::Socket(stream) => stream.receive(target).map(Some),
             Source::Shared(incoming) => {

@@ -86,6 +86,20 @@ impl Stream {
         }
     }
 
+    /// Fills `target`, waiting for all of it; less at the end of the stream.
+    pub(crate) fn receive_all(&self, target: &mut [u8]) -> io::Result<usize> {
+        let mut filled = 0;
+        while filled < target.len() {
+            match rustix::net::recv(&self.0, &mut target[filled..], RecvFlags::WAITALL) {
+                Ok((_, 0)) => break,
+                Ok((_, n)) => filled += n,
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(filled)
+    }
+
     /// Receives what there is; `None` if that is nothing.
     pub(crate) fn try_receive(&self, target: &mut [u8]) -> io::Result<Option<usize>> {
         loop {

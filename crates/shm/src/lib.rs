@@ -33,6 +33,7 @@ mod mapping;
 mod ring;
 mod segment;
 mod slots;
+mod stream;
 
 pub use mapping::{RING, SEGMENT, SLOT, SLOTS};
 pub use ring::{Consumer, Corrupt, Producer};

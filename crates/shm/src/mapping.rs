@@ -11,9 +11,10 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, compiler_fence};
 use rustix::mm::{self, Advice, MapFlags, ProtFlags};
 
 use crate::segment::Side;
+use crate::stream;
 
 /// Bytes in the ring of one direction; a power of two.
-pub const RING: usize = 256 << 10;
+pub const RING: usize = 2 << 20;
 /// Slots of one direction.
 pub const SLOTS: usize = 8;
 /// Bytes in one slot.
@@ -174,6 +175,17 @@ impl Area<'_> {
         }
         // Without this the compiler, which believes that nobody else writes, may take a later copy of `target` from the
         // shared bytes instead, after `target` has been checked.
+        compiler_fence(Ordering::SeqCst);
+        len
+    }
+
+    /// As [`Area::copy_to`], past the cache.
+    pub(crate) fn stream_to(self, offset: usize, target: &mut [u8]) -> usize {
+        let len = target.len().min(self.len.saturating_sub(offset));
+        if len > 0 {
+            // SAFETY: as in `copy_to`.
+            unsafe { stream::copy(self.start.as_ptr().add(offset), target.as_mut_ptr(), len) };
+        }
         compiler_fence(Ordering::SeqCst);
         len
     }

@@ -114,6 +114,15 @@ impl ReceivedSlot {
         self.segment.mapping.slot(self.from, self.index).copy_to(offset, target);
         Ok(())
     }
+
+    /// As [`ReceivedSlot::copy_to`], past the cache: for memory that is not looked at soon.
+    pub fn stream_to(&self, offset: usize, target: &mut [u8]) -> Result<(), Corrupt> {
+        if offset > SLOT || target.len() > SLOT - offset {
+            return Err(Corrupt);
+        }
+        self.segment.mapping.slot(self.from, self.index).stream_to(offset, target);
+        Ok(())
+    }
 }
 
 impl Drop for ReceivedSlot {

@@ -22,6 +22,9 @@ pub(super) const SPIN: Duration = Duration::from_micros(100);
 /// How long a thread hopes that another, which has the link, brings what it waits for.
 const HOPE: Duration = Duration::from_micros(20);
 
+/// Reads of this size are more than the program can look at soon.
+const BULK: u64 = 4 << 20;
+
 /// Starts the thread. It holds the session only weakly, so that the last user closes it.
 pub(super) fn start(session: &Arc<Session>, bell: Arc<Bell>) -> io::Result<()> {
     let session = Arc::downgrade(session);
@@ -147,9 +150,10 @@ impl Session {
                 let target = lock(&self.pending).get(&data.event).and_then(|pending| pending.target.clone());
                 // Data that nobody asked for is skipped, as of a command that failed meanwhile.
                 if let Some(mut target) = target {
+                    let bulk = target.bytes() >= BULK;
                     let spans = target.fill_target(&data.region, frame.payload.len()).ok_or(DecodeError::BadValue)?;
                     for span in spans {
-                        frame.payload.read_into(span)?;
+                        if bulk { frame.payload.read_bulk_into(span)? } else { frame.payload.read_into(span)? }
                     }
                 }
             }

@@ -37,7 +37,7 @@ impl Session {
     ) -> ClResult<()> {
         self.make_way(command);
         let entry = self.queues.get(command.queue)?;
-        let (mut order, mut after) = self.order_after(command.waits)?;
+        let (mut order, mut after) = self.order_after(command)?;
         if command.event != 0 {
             order = order.with_event();
         }
@@ -66,7 +66,7 @@ impl Session {
     pub(super) fn note_command(&mut self, command: &Command<'_>, event: Arc<Event>, token: Token) {
         /// Beyond this many commands of an out-of-order queue, those that have ended are forgotten.
         const MANY: usize = 256;
-        self.events.insert(command.event, Ok(EventEntry { event, token: Some(token) }));
+        self.events.insert(command.event, Ok(EventEntry { event, queue: command.queue, token: Some(token) }));
         if let Ok(entry) = self.queues.get_mut(command.queue) {
             entry.note(token);
             if entry.reported.len() > MANY {

@@ -110,14 +110,17 @@ struct Ledger {
 
 /// The way to report, from any thread.
 #[derive(Clone, Debug)]
-pub(crate) struct Completion {
+pub(crate) struct Completion(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
     notes: Sender<Note>,
     ledger: Arc<Mutex<Ledger>>,
-    reporter: Arc<Mutex<Reporter>>,
+    reporter: Mutex<Reporter>,
     pending: Pending,
     lanes: Lanes,
     /// Whether the completion thread looks after the lanes.
-    guarded: Arc<AtomicBool>,
+    guarded: AtomicBool,
 }
 
 impl Completion {
@@ -125,21 +128,23 @@ impl Completion {
     pub(crate) fn start(link: Arc<Link>, output: Arc<Output>) -> io::Result<Completion> {
         let (notes, received) = mpsc::channel();
         let ledger = Arc::new(Mutex::new(Ledger::default()));
+        let lanes = Lanes::new(Arc::clone(&link));
         let reporter = Reporter {
             link: Arc::clone(&link),
             output,
             ledger: Arc::clone(&ledger),
             parked: HashMap::default(),
             notes: notes.clone(),
+            lanes: lanes.clone(),
         };
-        let completion = Completion {
+        let completion = Completion(Arc::new(Shared {
             notes,
             ledger,
-            reporter: Arc::new(Mutex::new(reporter)),
+            reporter: Mutex::new(reporter),
             pending: Pending::default(),
-            lanes: Lanes::new(Arc::clone(&link)),
-            guarded: Arc::default(),
-        };
+            lanes,
+            guarded: AtomicBool::new(false),
+        }));
         let attendant = Attendant {
             link: Arc::clone(&link),
             completion: completion.clone(),
@@ -156,7 +161,7 @@ impl Completion {
     /// Opens a command of `parts` of the vendor's commands that is reported after those in `after`.
     pub(crate) fn begin(&self, report: Report, parts: usize, mut after: Vec<Token>) -> Arc<Group> {
         let token = {
-            let mut ledger = lock(&self.ledger);
+            let mut ledger = lock(&self.0.ledger);
             ledger.last += 1;
             let token = ledger.last;
             ledger.open.insert(token);
@@ -175,7 +180,7 @@ impl Completion {
 
     /// Removes from `tokens` what has been reported.
     pub(crate) fn prune(&self, tokens: &mut Vec<Token>) {
-        let ledger = lock(&self.ledger);
+        let ledger = lock(&self.0.ledger);
         tokens.retain(|token| ledger.open.contains(token));
     }
 
@@ -214,29 +219,29 @@ impl Completion {
 
     /// Has the completion thread look after the lanes, for the case that the executor is held up by the vendor.
     fn guard_lanes(&self) {
-        if !self.guarded.load(Ordering::Relaxed) && !self.guarded.swap(true, Ordering::AcqRel) {
+        if !self.0.guarded.load(Ordering::Relaxed) && !self.0.guarded.swap(true, Ordering::AcqRel) {
             self.note(Note::Guard);
         }
     }
 
     /// What notices the end of a new queue's commands. `candid` says that an event's status tells of every failure.
     pub(crate) fn ends(&self, out_of_order: bool, candid: bool) -> Ends {
-        if out_of_order { Ends::OutOfOrder(self.pending.clone()) } else { Ends::InOrder(self.lanes.add(candid)) }
+        if out_of_order { Ends::OutOfOrder(self.0.pending.clone()) } else { Ends::InOrder(self.0.lanes.add(candid)) }
     }
 
     pub(crate) fn lanes(&self) -> &Lanes {
-        &self.lanes
+        &self.0.lanes
     }
 
     /// Leaves it to the completion thread, which also flushes the link; for threads that are not ours.
     pub(crate) fn note(&self, note: Note) {
         // The thread ends only with the process.
-        let _ = self.notes.send(note);
+        let _ = self.0.notes.send(note);
     }
 
     /// Reports here and now. The link is flushed by the caller, sooner or later.
     fn report(&self, note: Note) {
-        self.reporter.lock().unwrap_or_else(PoisonError::into_inner).take(note);
+        self.0.reporter.lock().unwrap_or_else(PoisonError::into_inner).take(note);
     }
 }
 
@@ -284,9 +289,9 @@ impl Attendant {
     /// The next note, or `None` when it is time to look at the events themselves.
     fn wait(&self, notes: &Receiver<Note>) -> Option<Note> {
         // What is enqueued while this waits is not noticed here, hence the limit.
-        let rhythm = if self.completion.pending.may_be_open() { self.rhythm } else { IDLE };
+        let rhythm = if self.completion.0.pending.may_be_open() { self.rhythm } else { IDLE };
         let left = (self.swept + rhythm).saturating_duration_since(Instant::now());
-        let left = if self.completion.guarded.load(Ordering::Relaxed) { left.min(NEGLECT) } else { left };
+        let left = if self.completion.0.guarded.load(Ordering::Relaxed) { left.min(NEGLECT) } else { left };
         notes.recv_timeout(left).ok()
     }
 
@@ -294,14 +299,14 @@ impl Attendant {
         if self.swept.elapsed() >= self.rhythm {
             self.look_around();
         }
-        if !self.completion.guarded.load(Ordering::Relaxed) {
+        if !self.completion.0.guarded.load(Ordering::Relaxed) {
             return;
         }
-        let (lanes, taken) = (&self.completion.lanes, self.completion.lanes.taken());
+        let (lanes, taken) = (&self.completion.0.lanes, self.completion.0.lanes.taken());
         if !lanes.may_be_open() {
             self.in_vain += 1;
             if self.in_vain > IN_VAIN {
-                self.completion.guarded.store(false, Ordering::Release);
+                self.completion.0.guarded.store(false, Ordering::Release);
                 if lanes.may_be_open() {
                     // Came in between.
                     self.completion.guard_lanes();
@@ -314,7 +319,7 @@ impl Attendant {
 
     /// Ends what the vendor said nothing about; the less there is to find, the less often.
     fn look_around(&mut self) {
-        self.completion.pending.sweep();
+        self.completion.0.pending.sweep();
         self.swept = Instant::now();
         self.rhythm = (2 * self.rhythm).min(SLOWEST);
     }
@@ -329,6 +334,7 @@ struct Reporter {
     /// Commands that have ended, by a token that must be reported before them.
     parked: HashMap<Token, Vec<Arc<Group>>, IdHash>,
     notes: Sender<Note>,
+    lanes: Lanes,
 }
 
 impl Reporter {
@@ -355,6 +361,7 @@ impl Reporter {
 
     fn settle(&mut self, group: Arc<Group>, parts: usize, status: i32) {
         if status < CL_COMPLETE {
+            self.lanes.note_failure();
             // The thread ends only with the process.
             let _ = self.notes.send(Note::LookAround);
             // The first failure is the one that is told.
@@ -370,7 +377,9 @@ impl Reporter {
         let mut next = Some(group);
         let mut ready = Vec::new();
         while let Some(group) = next.take().or_else(|| ready.pop()) {
-            let waits_for = {
+            let waits_for = if group.after.is_empty() {
+                None
+            } else {
                 let ledger = lock(&self.ledger);
                 group.after.iter().copied().find(|token| ledger.open.contains(token))
             };
@@ -380,7 +389,9 @@ impl Reporter {
             }
             self.report(&group);
             lock(&self.ledger).open.remove(&group.token);
-            ready.extend(self.parked.remove(&group.token).into_iter().flatten());
+            if !self.parked.is_empty() {
+                ready.extend(self.parked.remove(&group.token).into_iter().flatten());
+            }
         }
     }
 

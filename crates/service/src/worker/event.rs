@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use telecl_opencl::{ClError, ClResult, Event, Order};
 use telecl_sys::*;
-use telecl_wire::Ids;
-use telecl_wire::request::{CreateUserEvent, Message, SetUserEventStatus, WatchEvent};
+use telecl_wire::request::{Command, CreateUserEvent, Message, SetUserEventStatus, WatchEvent};
 
 use super::completion::{Note, Token};
 use super::link::About;
@@ -14,6 +13,8 @@ use super::session::Session;
 #[derive(Debug)]
 pub(crate) struct EventEntry {
     pub(super) event: Arc<Event>,
+    /// The queue of the command; 0 of a user event.
+    pub(super) queue: u64,
     /// Of a command: what it is reported under. User events are not reported, the driver set them itself.
     pub(super) token: Option<Token>,
 }
@@ -21,7 +22,7 @@ pub(crate) struct EventEntry {
 impl Session {
     pub(super) fn create_user_event(&mut self, request: &CreateUserEvent) {
         let made = self.context(request.context).and_then(|context| context.create_user_event());
-        let made = made.map(|event| EventEntry { event: Arc::new(event), token: None });
+        let made = made.map(|event| EventEntry { event: Arc::new(event), queue: 0, token: None });
         self.link.created(CreateUserEvent::OPCODE, "CreateUserEvent", request.context, request.id, &made);
         self.events.insert(request.id, made);
     }
@@ -33,6 +34,7 @@ impl Session {
         }
         let set = self.events.get(request.event).and_then(|entry| entry.event.set_status(request.status));
         if request.status < CL_COMPLETE {
+            self.completion.lanes().note_failure();
             // Some drivers say nothing about what fails because of it.
             self.completion.note(Note::LookAround);
         }
@@ -70,11 +72,12 @@ impl Session {
 
     /// What a command with these waits has to wait for, and what is reported before it.
     ///
-    /// An event that failed before it came to be fails whatever waits for it.
-    pub(super) fn order_after(&self, waits: Ids<'_>) -> ClResult<(Order<'_>, Vec<Token>)> {
+    /// An event that failed before it came to be fails whatever waits for it. Commands of one in-order queue are reported
+    /// in order anyway.
+    pub(super) fn order_after(&self, command: &Command<'_>) -> ClResult<(Order<'_>, Vec<Token>)> {
         let mut order = Order::new();
         let mut tokens = Vec::new();
-        for id in waits.iter() {
+        for id in command.waits.iter() {
             match self.events.entry(id) {
                 // PoCL 3.1 never ends a command whose wait list has failed already.
                 Some(Ok(entry)) if !self.candid && entry.event.status().is_ok_and(|status| status < CL_COMPLETE) => {
@@ -82,7 +85,9 @@ impl Session {
                 }
                 Some(Ok(entry)) => {
                     order.push(&entry.event);
-                    tokens.extend(entry.token);
+                    if entry.queue != command.queue || self.queues.get(entry.queue)?.out_of_order {
+                        tokens.extend(entry.token);
+                    }
                 }
                 Some(Err(_)) => return Err(ClError(CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST)),
                 None => return Err(ClError(CL_INVALID_EVENT_WAIT_LIST)),

@@ -130,11 +130,18 @@ struct Shared {
     link: Arc<Link>,
     /// Whether there may be a turn at all. Spares the locks where nothing is reported.
     any: AtomicBool,
+    /// Whether a command of the session has failed.
+    failures: AtomicBool,
 }
 
 impl Lanes {
     pub(crate) fn new(link: Arc<Link>) -> Lanes {
-        Lanes(Arc::new(Shared { lanes: Mutex::default(), link, any: AtomicBool::new(false) }))
+        Lanes(Arc::new(Shared {
+            lanes: Mutex::default(),
+            link,
+            any: AtomicBool::new(false),
+            failures: AtomicBool::new(false),
+        }))
     }
 
     /// A lane for a new queue.
@@ -183,6 +190,11 @@ impl Lanes {
         }
     }
 
+    /// From now on every command is asked how it has ended.
+    pub(crate) fn note_failure(&self) {
+        self.0.failures.store(true, Ordering::Relaxed);
+    }
+
     pub(crate) fn may_be_open(&self) -> bool {
         self.0.any.load(Ordering::Acquire)
     }
@@ -220,7 +232,7 @@ impl Lane {
     fn look(self: &Arc<Self>) -> bool {
         let mut found = false;
         loop {
-            let (turn, status) = {
+            let (turns, status) = {
                 let mut state = match self.state.try_lock() {
                     Ok(state) => state,
                     Err(TryLockError::Poisoned(state)) => state.into_inner(),
@@ -229,16 +241,35 @@ impl Lane {
                 if state.walker == Walker::Walking {
                     return found;
                 }
-                // Under the lock, so that nobody takes this turn meanwhile; asking for a status does not wait.
-                let Some(status) = state.turns.front().map(Turn::status) else { return found };
-                if status > CL_COMPLETE {
+                // Under the lock, so that nobody takes these turns meanwhile; asking for a status does not wait.
+                let (count, status) = self.ended(&state.turns);
+                if count == 0 {
                     return found;
                 }
-                let Some(turn) = state.turns.pop_front() else { return found };
-                (turn, status)
+                (state.turns.drain(..count).collect::<Vec<_>>(), status)
             };
             found = true;
-            self.take(turn, status);
+            turns.into_iter().for_each(|turn| self.take(turn, status));
+        }
+    }
+
+    /// How many of the first turns have ended with the status that goes with it.
+    ///
+    /// Each question costs as much as a short command, so a later turn is asked first: if it has ended well, so have all
+    /// before it. Where a driver hides failures, or there has been one, every turn is asked.
+    fn ended(&self, turns: &VecDeque<Turn>) -> (usize, i32) {
+        const AT_ONCE: usize = 32;
+        let count = turns.len().min(AT_ONCE);
+        if count > 1 && self.candid && !self.lanes.0.failures.load(Ordering::Relaxed) {
+            for ahead in [count, count / 2] {
+                if ahead > 1 && turns[ahead - 1].status() == CL_COMPLETE {
+                    return (ahead, CL_COMPLETE);
+                }
+            }
+        }
+        match turns.front().map(Turn::status) {
+            Some(status) if status <= CL_COMPLETE => (1, status),
+            _ => (0, CL_COMPLETE),
         }
     }
 

@@ -29,7 +29,7 @@ pub(crate) struct QueueEntry {
     pub(super) profiling: bool,
     /// Has commands that were not flushed.
     pub(super) unflushed: bool,
-    /// In order: the last command to be reported. Out of order: all that may not have been reported.
+    /// Out of order: all that may not have been reported.
     pub(super) reported: Vec<Token>,
     /// Out of order: what a barrier makes later commands wait for.
     pub(super) fence: Vec<Token>,
@@ -38,15 +38,19 @@ pub(crate) struct QueueEntry {
 impl QueueEntry {
     /// What is reported before a command that comes now; `all` if the command waits for everything before it.
     pub(super) fn before(&self, all: bool) -> Vec<Token> {
-        if all || !self.out_of_order { self.reported.clone() } else { self.fence.clone() }
+        match (self.out_of_order, all) {
+            // Reported in order anyway.
+            (false, _) => Vec::new(),
+            (true, true) => self.reported.clone(),
+            (true, false) => self.fence.clone(),
+        }
     }
 
     /// Notes that the command `token` has come.
     pub(super) fn note(&mut self, token: Token) {
-        if !self.out_of_order {
-            self.reported.clear();
+        if self.out_of_order {
+            self.reported.push(token);
         }
-        self.reported.push(token);
     }
 }
 

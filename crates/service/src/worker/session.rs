@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use telecl_net::{Frame, FrameReceiver, Idle, Payload, Progress, ReceiveError, Spin};
 use telecl_opencl::{Device, Library, Platform, Sampler};
@@ -64,8 +64,9 @@ pub(crate) struct Session {
 /// How long the executor looks for requests and for ends before it sleeps.
 const SPIN: Duration = Duration::from_micros(100);
 
-/// After so many requests in a row the executor looks for commands that have ended.
+/// After so many requests in a row the executor asks for the time, and after so much time for commands that have ended.
 const BUSY: u32 = 16;
+const UNSEEN: Duration = Duration::from_micros(200);
 
 /// How long it sleeps between two looks for memory that a large read needs.
 const NAP: Duration = Duration::from_micros(50);
@@ -79,9 +80,12 @@ struct Watch {
 
 impl Idle for Watch {
     fn turn(&mut self) -> bool {
+        false
+    }
+
+    fn sleeping(&mut self) {
         self.link.flush();
         self.lanes.hand_over();
-        false
     }
 }
 
@@ -143,6 +147,7 @@ impl Session {
         receiver.set_idle(Watch { lanes: lanes.clone(), link: Arc::clone(&self.link) });
         let mut spin = Spin::new(SPIN);
         let mut busy = 0;
+        let mut looked = Instant::now();
         loop {
             let progress = match receiver.glance_or_look(busy > 0) {
                 Ok(Progress::Nothing) => {
@@ -167,8 +172,11 @@ impl Session {
             }
             spin.reset();
             busy += 1;
-            if busy % BUSY == 0 && lanes.look() {
-                self.link.flush();
+            if busy % BUSY == 0 && looked.elapsed() > UNSEEN {
+                looked = Instant::now();
+                if lanes.look() {
+                    self.link.flush();
+                }
             }
         }
     }

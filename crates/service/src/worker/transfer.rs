@@ -146,7 +146,7 @@ impl Session {
         size: [u64; 3],
     ) -> ClResult<OpenRead> {
         let entry = self.queues.get(command.queue)?;
-        let (_, mut after) = self.order_after(command.waits)?;
+        let (_, mut after) = self.order_after(command)?;
         let waits = command.waits.iter().filter_map(|id| self.events.get(id).ok());
         let waits = waits.map(|entry| Arc::clone(&entry.event)).collect();
         after.extend(entry.before(false));
@@ -451,7 +451,7 @@ impl Session {
         enqueue: impl FnOnce(&Session, &Queue, &Order<'_>) -> ClResult<InFlight>,
     ) -> ClResult<(InFlight, Ends)> {
         let entry = self.queues.get(command.queue)?;
-        let (order, _) = self.order_after(command.waits)?;
+        let (order, _) = self.order_after(command)?;
         Ok((enqueue(self, &entry.queue, &order)?, entry.ends.clone()))
     }
 
@@ -459,7 +459,7 @@ impl Session {
     fn open_write(&self, command: &Command<'_>) -> OpenWrite {
         let group = || {
             let entry = self.queues.get(command.queue).ok()?;
-            let (_, mut after) = self.order_after(command.waits).ok()?;
+            let (_, mut after) = self.order_after(command).ok()?;
             after.extend(entry.before(false));
             let report = Report::Completed { event: command.event, profiling: entry.profiling };
             Some(self.completion.begin(report, 1, after))

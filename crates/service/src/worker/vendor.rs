@@ -86,6 +86,10 @@ impl PinnedPart {
         Ok((0..count).map(part).collect())
     }
 
+    pub(crate) fn size(&self) -> usize {
+        self.size
+    }
+
     pub(crate) fn as_mut_ptr(&mut self) -> *mut u8 {
         // SAFETY: the part lies within the memory.
         unsafe { self.pinned.start.add(self.start).as_ptr() }
