@@ -33,28 +33,30 @@ impl Idle for Sleep {
 #[derive(Clone, Copy, Debug)]
 pub struct Spin {
     limit: Duration,
-    until: Option<Instant>,
+    since: Option<Instant>,
 }
 
 impl Spin {
     /// Spins for at most `limit`; not at all where there is only one processor, which the peer needs.
     pub fn new(limit: Duration) -> Spin {
-        static PROCESSORS: OnceLock<usize> = OnceLock::new();
-        let processors = *PROCESSORS.get_or_init(|| thread::available_parallelism().map_or(1, NonZero::get));
-        Spin { limit: if processors > 1 { limit } else { Duration::ZERO }, until: None }
+        Spin { limit: if processors() > 1 { limit } else { Duration::ZERO }, since: None }
     }
 
     /// Begins anew.
     pub fn reset(&mut self) {
-        self.until = None;
+        self.since = None;
     }
+}
+
+fn processors() -> usize {
+    static PROCESSORS: OnceLock<usize> = OnceLock::new();
+    *PROCESSORS.get_or_init(|| thread::available_parallelism().map_or(1, NonZero::get))
 }
 
 impl Idle for Spin {
     fn turn(&mut self) -> bool {
         let now = Instant::now();
-        if now >= *self.until.get_or_insert(now + self.limit) {
-            self.until = None;
+        if now - *self.since.get_or_insert(now) >= self.limit {
             return false;
         }
         // The peer, or the device, may be waiting for this very processor.
@@ -64,5 +66,66 @@ impl Idle for Spin {
 
     fn arrived(&mut self) {
         self.reset();
+    }
+}
+
+/// As [`Spin`], with a limit that it learns: where something came within a millisecond last time, it hopes for as much
+/// again; where it did not, it soon gives up. So programs with short commands never sleep in between, and those with long
+/// ones do not keep a processor busy for nothing.
+#[derive(Clone, Copy, Debug)]
+pub struct LearningSpin(Spin);
+
+impl LearningSpin {
+    const SHORT: Duration = Duration::from_micros(50);
+    const LONG: Duration = Duration::from_micros(1500);
+    const SOON: Duration = Duration::from_millis(1);
+
+    /// So few processors are needed by others: by the device itself, if it is one of them.
+    const FEW: usize = 3;
+
+    #[expect(clippy::new_without_default, reason = "nobody asks for a default")]
+    pub fn new() -> LearningSpin {
+        LearningSpin(Spin::new(LearningSpin::SHORT))
+    }
+
+    /// Something came, after `waited`.
+    fn learn(&mut self, waited: Duration) {
+        let long = if processors() > LearningSpin::FEW { LearningSpin::LONG } else { 2 * LearningSpin::SHORT };
+        self.0 = Spin::new(if waited < LearningSpin::SOON { long } else { LearningSpin::SHORT });
+    }
+}
+
+impl Idle for LearningSpin {
+    fn turn(&mut self) -> bool {
+        self.0.turn()
+    }
+
+    fn arrived(&mut self) {
+        if let Some(since) = self.0.since {
+            self.learn(since.elapsed());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_spin_ends_and_stays_ended_until_something_arrives() {
+        let mut spin = Spin::new(Duration::from_micros(10));
+        while spin.turn() {}
+        assert!(!spin.turn());
+        spin.arrived();
+        assert_eq!(spin.turn(), processors() > 1);
+    }
+
+    #[test]
+    fn what_came_soon_is_waited_for_longer() {
+        let mut spin = LearningSpin::new();
+        spin.learn(Duration::from_micros(200));
+        let patient = spin.0.limit;
+        spin.learn(Duration::from_millis(5));
+        assert!(spin.0.limit < patient || processors() == 1);
     }
 }

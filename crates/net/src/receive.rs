@@ -400,7 +400,7 @@ impl Source {
             }
         }
         idle.sleeping();
-        match self {
+        let received = match self {
             Source::Socket(stream) => stream.receive(target).map(Some),
             Source::Shared(incoming) => {
                 // What rings for us is not meant for the thread that waits on behalf of others.
@@ -410,7 +410,9 @@ impl Source {
                 bell.inspect(|bell| bell.unmute());
                 received.map(Some)
             }
-        }
+        };
+        idle.arrived();
+        received
     }
 }
 

@@ -52,9 +52,8 @@ impl Context {
         let mut status = CL_SUCCESS;
         let flags = flags | CL_MEM_USE_HOST_PTR;
         // SAFETY: the context is valid, and so is the memory by this function's contract.
-        let raw = unsafe {
-            (self.library().clCreateBuffer)(self.raw(), flags, size, start.as_ptr().cast(), &raw mut status)
-        };
+        let raw =
+            unsafe { (self.library().clCreateBuffer)(self.raw(), flags, size, start.as_ptr().cast(), &raw mut status) };
         // SAFETY: the new buffer's only reference is ours.
         Ok(unsafe { Mem::from_raw(self.library(), created(raw, status)?) })
     }

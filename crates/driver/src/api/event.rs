@@ -184,7 +184,8 @@ impl Event {
     /// Waits until the command has ended.
     pub(crate) fn wait(&self) -> cl_int {
         let session = &self.context.session;
-        session.push_out();
+        // A session that is lost has failed its events already.
+        let _ = session.push_out();
         // A user event is set by another thread, not by something that arrives.
         if self.queue.is_some() {
             session.receive_until(|| self.status() <= CL_COMPLETE);

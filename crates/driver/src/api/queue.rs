@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use telecl_sys::*;
-use telecl_wire::request::{CreateQueue, Finish, Flush, Kind, Query, SetDefaultDeviceQueue, Target};
+use telecl_wire::request::{CreateQueue, Finish, Kind, Query, SetDefaultDeviceQueue, Target};
 use telecl_wire::{Ids, WireId};
 
 use super::context::Context;
@@ -144,7 +144,8 @@ impl Queue {
 
     /// `clFlush`.
     pub(crate) fn flush(&self) -> ClResult<()> {
-        self.context.session.post_now(&Flush { queue: self.id() }, &[])
+        // The worker hands everything to the device as soon as it has read what there is.
+        self.context.session.push_out()
     }
 
     /// `clFinish`; reports what failed since the last call that waited.

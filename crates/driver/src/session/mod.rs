@@ -16,7 +16,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
-use telecl_net::{Bell, FrameReceiver, FrameSender, Spin, Stream};
+use telecl_net::{Bell, FrameReceiver, FrameSender, LearningSpin, Stream};
 use telecl_sys::{CL_DEVICE_NOT_AVAILABLE, CL_OUT_OF_HOST_MEMORY, CL_OUT_OF_RESOURCES, ClError, ClResult};
 use telecl_wire::request::{Kind, Message, Release, Stage};
 use telecl_wire::{CHUNK, FIRST_DRIVER_ID};
@@ -83,7 +83,7 @@ impl Session {
     /// A session over a connection whose handshake is done. Starts nothing yet.
     fn new(address: String, mut receiver: FrameReceiver, sender: FrameSender) -> std::io::Result<Arc<Session>> {
         let stream = sender.stream().try_clone()?;
-        receiver.set_idle(Spin::new(receive::SPIN));
+        receiver.set_idle(LearningSpin::new());
         for socket in [receiver.stream(), sender.stream(), &stream] {
             process::remember_socket(socket);
         }
@@ -143,7 +143,7 @@ impl Session {
                 for socket in [receiver.stream(), sender.stream()] {
                     process::remember_socket(socket);
                 }
-                receiver.set_idle(Spin::new(receive::SPIN));
+                receiver.set_idle(LearningSpin::new());
                 self.chunk.store(sender.chunk(), Ordering::Relaxed);
                 self.outbox.replace(sender);
                 let old = std::mem::replace(&mut *lock(&self.receiver), receiver);
@@ -184,11 +184,14 @@ impl Session {
     }
 
     /// Sends what has been put on the stream and has not left; called before a thread waits.
-    pub(crate) fn push_out(&self) {
-        // A link that fails is noticed where its end is received.
-        if let Err(error) = self.outbox.flush() {
-            self.sending_failed(&error);
+    pub(crate) fn push_out(&self) -> ClResult<()> {
+        if self.is_lost() {
+            return Err(ClError(CL_DEVICE_NOT_AVAILABLE));
         }
+        self.outbox.flush().map_err(|error| {
+            self.sending_failed(&error);
+            ClError(CL_DEVICE_NOT_AVAILABLE)
+        })
     }
 
     fn put<'a, M: Message<'a>>(&self, message: &M, payload: &[u8], haste: outbox::Haste) -> ClResult<()> {
@@ -242,9 +245,12 @@ impl Session {
 
     /// Tells the worker that an object is gone.
     pub(crate) fn release(self: Arc<Self>, kind: Kind, id: u64) {
+        // What holds no device memory can go with whatever comes next.
+        let small = matches!(kind, Kind::Event | Kind::Kernel | Kind::Sampler);
+        let haste = if small { outbox::Haste::WithNext } else { outbox::Haste::WithOthers };
         // Fails only where the session is lost, and then there is no worker to tell.
         let post = move |session: &Session| {
-            let _ = session.post(&Release { kind, id }, &[]);
+            let _ = session.put(&Release { kind, id }, &[], haste);
         };
         if on_receiver_thread() {
             // The receiver must never wait for the sending half: the worker may wait for us to receive.

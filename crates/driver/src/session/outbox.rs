@@ -33,6 +33,8 @@ const ROUNDS: u32 = 20;
 pub(super) enum Haste {
     AtOnce,
     WithOthers,
+    /// Leaves with the next message, however late that is.
+    WithNext,
 }
 
 /// The sending half of a session.
@@ -73,12 +75,12 @@ impl Outbox {
             sending.left = Instant::now();
             return Ok(());
         }
-        let now = || Instant::now();
-        if haste == Haste::AtOnce
-            || sending.sender.is_shared()
-            || sending.sender.pending() >= MANY
-            || now() - sending.left >= PAUSE
-        {
+        let many = sending.sender.pending() >= MANY;
+        if haste == Haste::WithNext && !many {
+            return Ok(());
+        }
+        let shared = sending.sender.is_shared();
+        if haste == Haste::AtOnce || shared || many || sending.left.elapsed() >= PAUSE {
             return sending.flush();
         }
         drop(sending);

@@ -16,9 +16,6 @@ use super::callbacks::{ReceiverMark, on_receiver_thread, spawn};
 use super::{Session, log};
 use crate::registry::lock;
 
-/// How long a thread looks at the link before it sleeps there.
-pub(super) const SPIN: Duration = Duration::from_micros(100);
-
 /// How long a thread hopes that another, which has the link, brings what it waits for.
 const HOPE: Duration = Duration::from_micros(20);
 

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use telecl_net::{Frame, FrameReceiver, Idle, Payload, Progress, ReceiveError, Spin};
+use telecl_net::{Frame, FrameReceiver, Idle, LearningSpin, Payload, Progress, ReceiveError};
 use telecl_opencl::{Device, Library, Platform, Sampler};
 use telecl_sys::*;
 use telecl_wire::handshake::{Ping, Pong};
@@ -60,9 +60,6 @@ pub(crate) struct Session {
     /// wait for has failed already.
     pub(super) candid: bool,
 }
-
-/// How long the executor looks for requests and for ends before it sleeps.
-const SPIN: Duration = Duration::from_micros(100);
 
 /// After so many requests in a row the executor asks for the time, and after so much time for commands that have ended.
 const BUSY: u32 = 16;
@@ -145,7 +142,7 @@ impl Session {
         let lanes = self.completion.lanes().clone();
         // For waits within a frame; between frames there is more to do, see `rest`.
         receiver.set_idle(Watch { lanes: lanes.clone(), link: Arc::clone(&self.link) });
-        let mut spin = Spin::new(SPIN);
+        let mut spin = LearningSpin::new();
         let mut busy = 0;
         let mut looked = Instant::now();
         loop {
@@ -170,7 +167,7 @@ impl Session {
                 Err(ReceiveError::Io(_)) => return Ended::Closed,
                 Err(error) => return Ended::Broken(error.to_string()),
             }
-            spin.reset();
+            spin.arrived();
             busy += 1;
             if busy % BUSY == 0 && looked.elapsed() > UNSEEN {
                 looked = Instant::now();
@@ -182,7 +179,7 @@ impl Session {
     }
 
     /// There is no request: does what has been put off, reports what has ended. `false` if the executor may sleep.
-    fn rest(&mut self, spin: &mut Spin) -> bool {
+    fn rest(&mut self, spin: &mut LearningSpin) -> bool {
         if self.unflushed {
             self.flush_queues();
         }
@@ -190,7 +187,7 @@ impl Session {
         let open = self.go_on_reading(&mut found);
         self.link.flush();
         if found {
-            spin.reset();
+            spin.arrived();
         }
         if spin.turn() {
             return true;

@@ -96,7 +96,8 @@ struct PinnedMemory {
 impl Pool {
     /// A pool for a context with these devices.
     pub(crate) fn new(link: Arc<Link>, context: &Context, devices: &[Device]) -> Pool {
-        let needs = |device: &&Device| device.info_number(CL_DEVICE_TYPE).is_ok_and(|kind| kind & CL_DEVICE_TYPE_CPU == 0);
+        let needs =
+            |device: &&Device| device.info_number(CL_DEVICE_TYPE).is_ok_and(|kind| kind & CL_DEVICE_TYPE_CPU == 0);
         let device = devices.iter().find(needs).map(|device| (context.clone(), device.clone()));
         Pool::with(link, device)
     }

@@ -156,18 +156,7 @@ impl Session {
         let report = Report::Completed { event: command.event, profiling: entry.profiling };
         let group = self.completion.begin(report, 1, after);
         let (parts, events) = (parts.peekable(), Vec::new());
-        Ok(OpenRead {
-            about,
-            event: command.event,
-            source,
-            unit,
-            parts,
-            waits,
-            group,
-            events,
-            failed: None,
-            guarded,
-        })
+        Ok(OpenRead { about, event: command.event, source, unit, parts, waits, group, events, failed: None, guarded })
     }
 
     /// Enqueues parts as long as there is memory for them. An error if already the first fails.
@@ -248,7 +237,9 @@ impl Session {
     /// reads are still open.
     pub(super) fn go_on_reading(&mut self, found: &mut bool) -> bool {
         for queue in std::mem::take(&mut self.open_reads) {
-            let Some(mut read) = self.queues.get_mut(queue).ok().and_then(|entry| entry.open_read.take()) else { continue };
+            let Some(mut read) = self.queues.get_mut(queue).ok().and_then(|entry| entry.open_read.take()) else {
+                continue;
+            };
             let before = read.events.len();
             // Its first part was enqueued before, so what fails now is told in its event.
             let _ = self.enqueue_parts(queue, &mut read, Supply::SetAside);

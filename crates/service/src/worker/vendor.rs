@@ -66,7 +66,6 @@ impl Pinned {
         let mapped = pinned.queue.map_buffer_blocking(&pinned.buffer, CL_MAP_READ | CL_MAP_WRITE, 0, size)?;
         if mapped == start { Ok(pinned) } else { Err(ClError(CL_MAP_FAILURE)) }
     }
-
 }
 
 /// An equal part of new pinned memory.
