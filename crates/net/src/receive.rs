@@ -14,6 +14,9 @@ use crate::{Bell, Stream};
 /// What is read ahead: room for hundreds of small frames per system call.
 const READ_AHEAD: usize = 64 << 10;
 
+/// What is read ahead behind bulk data: after it comes more of the same, which is to go straight to where it belongs.
+const READ_A_LITTLE_AHEAD: usize = 256;
+
 /// Why no frame came.
 #[derive(Debug, thiserror::Error)]
 pub enum ReceiveError {
@@ -67,6 +70,8 @@ struct Input {
     buffer: Box<[u8]>,
     start: usize,
     end: usize,
+    /// How much to read ahead.
+    ahead: usize,
     /// Bytes of the current payload that are still to come.
     unread: usize,
     /// Where they are, if they do not follow, and how many of them have been read.
@@ -97,7 +102,8 @@ impl FrameReceiver {
     fn from_source(source: Source) -> FrameReceiver {
         let buffer = vec![0; READ_AHEAD].into_boxed_slice();
         let idle = Box::new(Sleep);
-        let input = Input { source, buffer, start: 0, end: 0, unread: 0, slot: None, idle, bell: None };
+        let input =
+            Input { source, buffer, start: 0, end: 0, ahead: READ_AHEAD, unread: 0, slot: None, idle, bell: None };
         FrameReceiver { input, opcode: 0, body: Vec::new() }
     }
 
@@ -174,10 +180,11 @@ impl FrameReceiver {
         self.advance(Patience::Glance)
     }
 
-    /// A glance if more is likely to be there, else a look.
-    pub fn glance_or_look(&mut self, likely: bool) -> Result<Progress, ReceiveError> {
-        match if likely { self.glance()? } else { Progress::Nothing } {
-            Progress::Nothing => self.look(),
+    /// The cheapest way to find what has arrived: [`FrameReceiver::glance`], and a look where a glance cannot tell. The end
+    /// of a connection may go unnoticed until somebody waits.
+    pub fn poll(&mut self) -> Result<Progress, ReceiveError> {
+        match self.glance()? {
+            Progress::Nothing if matches!(self.input.source, Source::Socket(_)) => self.look(),
             progress => Ok(progress),
         }
     }
@@ -214,6 +221,7 @@ impl FrameReceiver {
                         }
                     }
                     input.unread = header.payload_len();
+                    input.ahead = if input.unread >= READ_AHEAD { READ_A_LITTLE_AHEAD } else { READ_AHEAD };
                     input.slot = input.open_slot(&header)?;
                     return Ok(Progress::Ready);
                 }
@@ -346,7 +354,9 @@ impl Input {
             (self.start, self.end) = (0, self.end - self.start);
         }
         let (idle, bell) = (&mut *self.idle, self.bell.as_deref());
-        let received = self.source.receive(idle, bell, &mut self.buffer[self.end..], patience)?;
+        // A frame that has begun is read on in any case.
+        let end = READ_AHEAD.min((self.end + self.ahead).max(self.end + 1));
+        let received = self.source.receive(idle, bell, &mut self.buffer[self.end..end], patience)?;
         self.end += received.unwrap_or(0);
         Ok(received)
     }

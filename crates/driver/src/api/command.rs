@@ -58,7 +58,12 @@ impl<'a> Submission<'a> {
     }
 
     pub(super) fn command(&self, event: Option<&Arc<Event>>) -> request::Command<'_> {
-        request::Command { queue: self.queue.id(), event: event.map_or(0, |event| event.id()), waits: Ids(&self.waits) }
+        request::Command {
+            queue: self.queue.id(),
+            event: event.map_or(0, |event| event.id()),
+            timed: self.wants_event && self.queue.has_profiling(),
+            waits: Ids(&self.waits),
+        }
     }
 
     pub(super) fn has_waits(&self) -> bool {

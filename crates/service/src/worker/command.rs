@@ -55,7 +55,7 @@ impl Session {
     /// Has the end of a command reported, once all of `after` have been.
     pub(super) fn report_end(&mut self, command: &Command<'_>, event: Arc<Event>, after: Vec<Token>) {
         let Ok(entry) = self.queues.get_mut(command.queue) else { return };
-        let report = Report::Completed { event: command.event, profiling: entry.profiling };
+        let report = Report::Completed { event: command.event, profiling: command.timed && entry.profiling };
         let group = self.completion.begin(report, 1, after);
         group.set_ends(event.clone(), event.clone());
         self.completion.watch(&entry.ends, &group, &event);

@@ -146,7 +146,7 @@ impl Session {
         let mut busy = 0;
         let mut looked = Instant::now();
         loop {
-            let progress = match receiver.glance_or_look(busy > 0) {
+            let progress = match receiver.poll() {
                 Ok(Progress::Nothing) => {
                     busy = 0;
                     if self.rest(&mut spin) {

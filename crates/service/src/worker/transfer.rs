@@ -153,7 +153,7 @@ impl Session {
         let parts = Region::parts(size, unit, self.link.chunk() as u64);
         // With one part everything is known before it can end; with more, a guard keeps the group open until it is.
         let guarded = !parts.is_single();
-        let report = Report::Completed { event: command.event, profiling: entry.profiling };
+        let report = Report::Completed { event: command.event, profiling: command.timed && entry.profiling };
         let group = self.completion.begin(report, 1, after);
         let (parts, events) = (parts.peekable(), Vec::new());
         Ok(OpenRead { about, event: command.event, source, unit, parts, waits, group, events, failed: None, guarded })
@@ -225,7 +225,7 @@ impl Session {
 
     fn close_read(&mut self, queue: u64, read: OpenRead) {
         let OpenRead { about, event, group, events, failed, guarded, .. } = read;
-        let command = Command { queue, event, waits: Ids(&[]) };
+        let command = Command { queue, event, timed: false, waits: Ids(&[]) };
         self.close(about, &command, &group, &events, failed, guarded);
         let put_off = self.queues.get_mut(queue).map(|entry| std::mem::take(&mut entry.put_off));
         for call in put_off.unwrap_or_default() {
@@ -452,7 +452,7 @@ impl Session {
             let entry = self.queues.get(command.queue).ok()?;
             let (_, mut after) = self.order_after(command).ok()?;
             after.extend(entry.before(false));
-            let report = Report::Completed { event: command.event, profiling: entry.profiling };
+            let report = Report::Completed { event: command.event, profiling: command.timed && entry.profiling };
             Some(self.completion.begin(report, 1, after))
         };
         OpenWrite { group: group(), ..OpenWrite::default() }
