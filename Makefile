@@ -15,13 +15,14 @@ PROFILE := --release
 # What a program with OpenCL needs, a driver to serve, and programs to try it with.
 PACKAGES := gcc libc6-dev binutils python3 python3-venv \
 	ocl-icd-libopencl1 ocl-icd-opencl-dev opencl-headers pocl-opencl-icd \
-	clinfo hashcat piglit
+	clinfo hashcat piglit valgrind
 
-.PHONY: help demo test check parity build packages install uninstall format lint unit symbols system parity-ci clean
+.PHONY: help demo test check parity build packages install uninstall format lint unit guard guard-bless symbols \
+	system parity-ci clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: packages build ## start a service, list its devices, run clinfo and hashcat through it (minutes)
 	@.ci/demo $(BIN)
@@ -32,6 +33,7 @@ test: ## everything that a change must pass: packages, build, lints, all tests, 
 	$(MAKE) format
 	$(MAKE) lint
 	$(MAKE) unit
+	$(MAKE) guard
 	$(MAKE) symbols
 	$(MAKE) system
 	$(MAKE) parity-ci
@@ -72,6 +74,16 @@ lint: ## clippy, warnings are errors
 
 unit: ## the tests of all crates but the system tests
 	cargo test $(PROFILE) --workspace --exclude telecl-system-tests
+
+guard: ## count the instructions of the hot path; more than the limits in crates/*/benches is an error
+	@.ci/install gcc libc6-dev valgrind
+	@.ci/need-cargo
+	@.ci/guard $(TARGET)
+
+guard-bless: ## make what `make guard` counts now the measure of its limits
+	@.ci/install gcc libc6-dev valgrind python3
+	@.ci/need-cargo
+	@.ci/guard $(TARGET) bless
 
 symbols: build ## the driver exports the three names that a loader looks up, and no other
 	@.ci/check-symbols $(BIN)/libtelecl.so
