@@ -17,7 +17,7 @@ use telecl_wire::Ids;
 use telecl_wire::reply::Completed;
 use telecl_wire::request::{Arg, ArgForm, Command, Flush, Message, RunKernel, WriteBuffer};
 
-const COMMAND: Command<'static> = Command { queue: 0x1_0001, event: 0x1_0002, timed: false, waits: Ids(&[]) };
+const COMMAND: Command<'static> = Command { queue: 0x1_0001, event: 0x1_0002, seen: false, waits: Ids(&[]) };
 
 /// With four arguments.
 fn run_kernel() -> RunKernel<'static> {

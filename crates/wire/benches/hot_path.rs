@@ -21,7 +21,7 @@ const KERNEL: u64 = 0x1_0004;
 static ONE_EVENT: [WireId; 1] = [WireId::new(EVENT - 1)];
 
 fn command(waits: &'static [WireId]) -> Command<'static> {
-    Command { queue: QUEUE, event: EVENT, timed: false, waits: Ids(waits) }
+    Command { queue: QUEUE, event: EVENT, seen: false, waits: Ids(waits) }
 }
 
 /// A memory object and numbers, as many arguments as `count` in all.

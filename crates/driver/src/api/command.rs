@@ -61,7 +61,7 @@ impl<'a> Submission<'a> {
         request::Command {
             queue: self.queue.id(),
             event: event.map_or(0, |event| event.id()),
-            timed: self.wants_event && self.queue.has_profiling(),
+            seen: self.wants_event,
             waits: Ids(&self.waits),
         }
     }

@@ -43,6 +43,7 @@ impl Session {
         }
         let event = enqueue(self, &entry.queue, &order)?;
         drop(order);
+        entry.ends.note_command();
         after.extend(entry.before(all));
         self.enqueued(command.queue);
         if command.event != 0 {
@@ -55,7 +56,7 @@ impl Session {
     /// Has the end of a command reported, once all of `after` have been.
     pub(super) fn report_end(&mut self, command: &Command<'_>, event: Arc<Event>, after: Vec<Token>) {
         let Ok(entry) = self.queues.get_mut(command.queue) else { return };
-        let report = Report::Completed { event: command.event, profiling: command.timed && entry.profiling };
+        let report = Report::Completed { event: command.event, profiling: command.seen && entry.profiling };
         let group = self.completion.begin(report, 1, after);
         group.set_ends(event.clone(), event.clone());
         self.completion.watch(&entry.ends, &group, &event);

@@ -52,7 +52,10 @@ impl Ends {
         ended: impl FnOnce(i32, &Arc<Event>) + Send + 'static,
     ) {
         match self {
-            Ends::InOrder(lane) => lane.push(Turn { event: Arc::clone(event), weight, ended: Box::new(ended) }),
+            Ends::InOrder(lane) => {
+                let place = lane.commands.load(Ordering::Relaxed);
+                lane.push(Turn { event: Arc::clone(event), weight, place, ended: Box::new(ended) });
+            }
             Ends::OutOfOrder(pending) => pending.on_end(event, ended),
         }
     }
@@ -60,6 +63,21 @@ impl Ends {
     /// Whether the end is noticed on a thread of ours.
     pub(crate) fn is_in_order(&self) -> bool {
         matches!(self, Ends::InOrder(_))
+    }
+
+    /// The queue has been given one more command; to be said before its end is waited for.
+    pub(crate) fn note_command(&self) {
+        if let Ends::InOrder(lane) = self {
+            lane.commands.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether all commands of the queue are known to have ended, and have been reported.
+    pub(crate) fn is_idle(&self) -> bool {
+        match self {
+            Ends::InOrder(lane) => lane.ended.load(Ordering::Acquire) == lane.commands.load(Ordering::Relaxed),
+            Ends::OutOfOrder(_) => false,
+        }
     }
 
     /// The queue is gone; its commands are still to end.
@@ -81,6 +99,10 @@ pub(crate) struct Lane {
     candid: bool,
     /// How many turns have been taken: who looks twice and finds the same knows that nobody cares.
     taken: AtomicU64,
+    /// How many commands the queue has been given, and how many of the first have ended and been reported, as far as
+    /// that is known.
+    commands: AtomicU64,
+    ended: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -103,6 +125,8 @@ enum Walker {
 struct Turn {
     event: Arc<Event>,
     weight: Weight,
+    /// How many commands the queue had been given with this one.
+    place: u64,
     /// May own memory that the device uses until then.
     ended: Ended,
 }
@@ -152,6 +176,8 @@ impl Lanes {
             lanes: self.clone(),
             candid,
             taken: AtomicU64::new(0),
+            commands: AtomicU64::new(0),
+            ended: AtomicU64::new(0),
         });
         let mut lanes = self.lock();
         // Those whose queue is gone and whose commands have ended.
@@ -278,6 +304,7 @@ impl Lane {
         let hidden = if self.candid || status < CL_COMPLETE { None } else { turn.event.wait().err() };
         self.taken.fetch_add(1, Ordering::Relaxed);
         (turn.ended)(hidden.map_or(status, ClError::code), &turn.event);
+        self.ended.store(turn.place, Ordering::Release);
     }
 
     fn hand_over(self: &Arc<Self>) {

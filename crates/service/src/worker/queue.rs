@@ -126,7 +126,12 @@ impl Session {
 
     fn begin_finish(&mut self, request: &Finish) -> ClResult<()> {
         let entry = self.queues.get_mut(request.queue)?;
+        if entry.ends.is_idle() && !self.output.is_expected() {
+            self.link.reply(request.call, CL_SUCCESS, &[]);
+            return Ok(());
+        }
         let marker = entry.queue.marker(&Order::new().with_event())?;
+        entry.ends.note_command();
         entry.unflushed = false;
         entry.queue.flush()?;
         let report = Report::Finished { call: request.call, queue: Arc::clone(&entry.queue) };

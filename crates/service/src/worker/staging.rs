@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use telecl_net::{Idle, ReceivedSlot, Slot, Spin};
-use telecl_opencl::{Context, Device};
+use telecl_opencl::{Context, Device, Queue};
 use telecl_sys::{CL_DEVICE_TYPE, CL_DEVICE_TYPE_CPU};
 use telecl_wire::CHUNK;
 
@@ -40,11 +40,15 @@ struct Shared {
     link: Arc<Link>,
     /// For whom memory is pinned; none for processors, which need nothing of the kind.
     device: Option<(Context, Device)>,
+    /// Whether the context has no other.
+    single: bool,
     /// Whether chunks are pinned, and short ones; known once some were needed.
     pinned: OnceLock<bool>,
     pinned_shorts: OnceLock<bool>,
     /// What pins the memory of the link.
     slots: OnceLock<Option<Pinned>>,
+    /// A queue for what need not stand in the program's own.
+    side_queue: OnceLock<Option<Queue>>,
     state: Mutex<State>,
     /// Counts chunks that were given back, and what it was when nobody gave any back in time.
     returned: AtomicU64,
@@ -99,21 +103,23 @@ impl Pool {
         let needs =
             |device: &&Device| device.info_number(CL_DEVICE_TYPE).is_ok_and(|kind| kind & CL_DEVICE_TYPE_CPU == 0);
         let device = devices.iter().find(needs).map(|device| (context.clone(), device.clone()));
-        Pool::with(link, device)
+        Pool::with(link, device, devices.len() == 1)
     }
 
     /// A pool without a context.
     pub(crate) fn plain(link: &Arc<Link>) -> Pool {
-        Pool::with(Arc::clone(link), None)
+        Pool::with(Arc::clone(link), None, false)
     }
 
-    fn with(link: Arc<Link>, device: Option<(Context, Device)>) -> Pool {
+    fn with(link: Arc<Link>, device: Option<(Context, Device)>, single: bool) -> Pool {
         Pool(Arc::new(Shared {
             link,
             device,
+            single,
             pinned: OnceLock::new(),
             pinned_shorts: OnceLock::new(),
             slots: OnceLock::new(),
+            side_queue: OnceLock::new(),
             state: Mutex::default(),
             returned: AtomicU64::new(0),
             stuck: AtomicU64::new(u64::MAX),
@@ -229,6 +235,12 @@ impl Pool {
                 false
             }
         })
+    }
+
+    /// A queue of our own on the context's only device, if that is not the processor itself.
+    pub(crate) fn side_queue(&self) -> Option<&Queue> {
+        let (context, device) = self.0.device.as_ref().filter(|_| self.0.single)?;
+        self.0.side_queue.get_or_init(|| context.create_queue(device, 0).ok()).as_ref()
     }
 
     fn pin_slots(&self) {

@@ -11,6 +11,7 @@ use telecl_opencl::{ClError, ClResult, Event, Order, Queue, RectSide};
 use telecl_sys::*;
 use telecl_wire::Ids;
 use telecl_wire::region::{Parts, Region};
+use telecl_wire::reply::{Completed, Data};
 use telecl_wire::request::*;
 
 use super::command::{Rect, image_region};
@@ -118,6 +119,11 @@ impl Session {
             return self.enqueue(about, command, false, |_, queue, order| queue.marker(order));
         }
         self.make_way(command);
+        if let ReadSource::Buffer { buffer, offset } = source
+            && self.read_now(command, buffer, offset, size[0])
+        {
+            return;
+        }
         match self.open_read(about, command, source, unit, size) {
             Ok(mut read) => match self.enqueue_parts(command.queue, &mut read, Supply::SetAside) {
                 Ok(()) if read.parts.peek().is_none() => self.close_read(command.queue, read),
@@ -137,6 +143,31 @@ impl Session {
         }
     }
 
+    /// Reads a few bytes here and now, if the queue has nothing else to do and only the driver will know of it. `false` if
+    /// that is not so, or went wrong: then it goes the usual way, which tells what is wrong.
+    ///
+    /// NVIDIA's driver (580) does this in half the time of a command in a queue with profiling.
+    fn read_now(&self, command: &Command<'_>, buffer: u64, offset: u64, size: u64) -> bool {
+        const FEW: usize = 4 << 10;
+        let mut bytes = [0; FEW];
+        let Some(bytes) = usize::try_from(size).ok().and_then(|size| bytes.get_mut(..size)) else { return false };
+        let Ok(entry) = self.queues.get(command.queue) else { return false };
+        if command.seen || !command.waits.is_empty() || !entry.ends.is_idle() || self.output.is_expected() {
+            return false;
+        }
+        let (Some(side), Ok((buffer, _)), Ok(offset)) =
+            (entry.pool.side_queue(), self.buffer(buffer), to_usize(offset))
+        else {
+            return false;
+        };
+        if side.read_buffer_blocking(buffer, offset, bytes).is_err() {
+            return false;
+        }
+        self.link.push(&Data { event: command.event, region: Region::linear(0, size) }, bytes);
+        self.link.push(&Completed { event: command.event, status: CL_COMPLETE, profile: [0; 5] }, &[]);
+        true
+    }
+
     fn open_read(
         &self,
         about: (u16, &'static str),
@@ -153,7 +184,7 @@ impl Session {
         let parts = Region::parts(size, unit, self.link.chunk() as u64);
         // With one part everything is known before it can end; with more, a guard keeps the group open until it is.
         let guarded = !parts.is_single();
-        let report = Report::Completed { event: command.event, profiling: command.timed && entry.profiling };
+        let report = Report::Completed { event: command.event, profiling: command.seen && entry.profiling };
         let group = self.completion.begin(report, 1, after);
         let (parts, events) = (parts.peekable(), Vec::new());
         Ok(OpenRead { about, event: command.event, source, unit, parts, waits, group, events, failed: None, guarded })
@@ -173,6 +204,7 @@ impl Session {
             read.parts.next();
             match self.enqueue_part(&entry.queue, read.source, &part, chunk, &order) {
                 Ok(in_flight) => {
+                    entry.ends.note_command();
                     let event = Arc::clone(in_flight.event());
                     if read.guarded {
                         read.group.expect_one_more();
@@ -225,7 +257,7 @@ impl Session {
 
     fn close_read(&mut self, queue: u64, read: OpenRead) {
         let OpenRead { about, event, group, events, failed, guarded, .. } = read;
-        let command = Command { queue, event, timed: false, waits: Ids(&[]) };
+        let command = Command { queue, event, seen: false, waits: Ids(&[]) };
         self.close(about, &command, &group, &events, failed, guarded);
         let put_off = self.queues.get_mut(queue).map(|entry| std::mem::take(&mut entry.put_off));
         for call in put_off.unwrap_or_default() {
@@ -306,6 +338,7 @@ impl Session {
             && entry.out_of_order
         {
             // The last part may end first, so something has to wait for them all.
+            entry.ends.note_command();
             match entry.queue.marker(&Order::after(events.iter().map(|event| &**event)).with_event()) {
                 Ok(Some(marker)) => {
                     let marker = Arc::new(marker);
@@ -443,7 +476,9 @@ impl Session {
     ) -> ClResult<(InFlight, Ends)> {
         let entry = self.queues.get(command.queue)?;
         let (order, _) = self.order_after(command)?;
-        Ok((enqueue(self, &entry.queue, &order)?, entry.ends.clone()))
+        let in_flight = enqueue(self, &entry.queue, &order)?;
+        entry.ends.note_command();
+        Ok((in_flight, entry.ends.clone()))
     }
 
     /// The first part of a write opens it.
@@ -452,7 +487,7 @@ impl Session {
             let entry = self.queues.get(command.queue).ok()?;
             let (_, mut after) = self.order_after(command).ok()?;
             after.extend(entry.before(false));
-            let report = Report::Completed { event: command.event, profiling: command.timed && entry.profiling };
+            let report = Report::Completed { event: command.event, profiling: command.seen && entry.profiling };
             Some(self.completion.begin(report, 1, after))
         };
         OpenWrite { group: group(), ..OpenWrite::default() }

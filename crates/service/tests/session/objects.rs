@@ -28,7 +28,7 @@ fn a_failed_create_is_told_and_remembered() {
     // Its use fails with the same status, and what depends on that use fails because of it.
     let (first, second) = (client.id(), client.id());
     let fill = |event, buffer, waits| FillBuffer {
-        command: telecl_wire::request::Command { queue, event, timed: true, waits },
+        command: telecl_wire::request::Command { queue, event, seen: true, waits },
         buffer,
         pattern: b"x",
         offset: 0,
@@ -186,7 +186,7 @@ fn unknown_ids_have_their_proper_status() {
     }
     let buffer = client.buffer(context, 16, &[]);
     let read = |queue, event, buffer, waits| ReadBuffer {
-        command: telecl_wire::request::Command { queue, event, timed: true, waits },
+        command: telecl_wire::request::Command { queue, event, seen: true, waits },
         buffer,
         offset: 0,
         size: 16,

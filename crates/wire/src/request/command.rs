@@ -10,8 +10,8 @@ bodies! {
         pub queue: u64,
         /// The id of the command's event, or 0 if nobody asks for its end.
         pub event: u64,
-        /// Whether somebody may ask for the event's times.
-        pub timed: bool,
+        /// Whether the program has the event: it may ask for its times, and other commands may wait for it.
+        pub seen: bool,
         /// Events of this session that must end first.
         pub waits: Ids<'a>,
     }

@@ -143,7 +143,7 @@ make! {
     request::CloneKernel { id, source }
     request::SetArgs<'a> { kernel, args }
     request::Arg<'a> { index, form, size, object, value }
-    request::Command<'a> { queue, event, timed, waits }
+    request::Command<'a> { queue, event, seen, waits }
     request::RunKernel<'a> { command, kernel, args, dimensions, offset, global, local }
     request::ReadBuffer<'a> { command, buffer, offset, size }
     request::ReadRect<'a> { command, buffer, origin, region, row_pitch, slice_pitch }
