@@ -13,7 +13,7 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
-use system_tests::{Artifacts, Ended, Programs, Running, Service, Vendor, is_alive, run, wait_until};
+use system_tests::{Artifacts, Ended, Link, Programs, Running, Service, Vendor, is_alive, run, wait_until};
 use telecl_wire::handshake::{Hello, MAGIC, Refused};
 use telecl_wire::request::Message;
 use telecl_wire::{Header, PROTOCOL_VERSION, decode, encode};
@@ -45,7 +45,7 @@ impl Bench {
     }
 
     fn client(&self, service: &Service, case: &str) -> Running {
-        let mut command = self.vendor.command_through(&self.client, service);
+        let mut command = self.vendor.command_through(&self.client, service, Link::SharedMemory);
         command.arg(case);
         Running::start(command).unwrap()
     }

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-use crate::{Artifacts, Service};
+use crate::{Artifacts, Link, Service};
 
 /// Two vendors directories: one with the vendor's driver alone, one with telecl's alone.
 #[derive(Debug)]
@@ -42,10 +42,12 @@ impl Vendor {
         command(program, &self.direct())
     }
 
-    /// `program`, which will see telecl only, and `service` through it.
-    pub fn command_through(&self, program: &Path, service: &Service) -> Command {
+    /// `program`, which will see telecl only, and `service` through it. Whether it has used that link,
+    /// [`Service::check_link`] tells.
+    pub fn command_through(&self, program: &Path, service: &Service, link: Link) -> Command {
         let mut command = self.command_with_driver(program);
         command.env("TELECL_SERVICES", service.address());
+        link.choose(&mut command);
         command
     }
 

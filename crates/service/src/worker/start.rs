@@ -12,7 +12,7 @@ use std::sync::Arc;
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use rustix::stdio;
 use telecl_net::{FrameReceiver, Stream};
-use tracing::{error, warn};
+use tracing::{debug, error, warn};
 
 use super::link::Link;
 use super::output::Output;
@@ -58,6 +58,7 @@ fn start() -> io::Result<(Arc<Link>, FrameReceiver, Session)> {
     let offered = env::var(environment::OFFERED).unwrap_or_default();
     let offered: Vec<u64> = offered.split(',').filter_map(|id| id.parse().ok()).collect();
     let (sender, receiver) = telecl_net::accept(stream.try_clone()?).map_err(io::Error::other)?;
+    debug!(session = number, shared_memory = sender.is_shared(), "connection taken over");
     let link = Arc::new(Link::new(sender, number));
     watch::start(stream.try_clone()?, Arc::clone(&link))?;
     // Before the vendor's libraries are loaded: some look at standard output only then.
