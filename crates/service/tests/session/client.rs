@@ -238,7 +238,7 @@ impl Client {
 pub(crate) type Command_<'a> = telecl_wire::request::Command<'a>;
 
 pub(crate) fn command(queue: u64, event: u64) -> Command_<'static> {
-    Command_ { queue, event, waits: Ids(&[]) }
+    Command_ { queue, event, seen: true, waits: Ids(&[]) }
 }
 
 pub(crate) fn memory_arg(index: u32, object: u64) -> Arg<'static> {

@@ -64,7 +64,7 @@ fn play(client: &mut Client, dice: &mut Dice, requests: usize) {
         let any = dice.pick(&ids);
         let queue = dice.pick(&[queue, unordered, queue, unordered, any]);
         let event = dice.pick(&[0, event, event, event]);
-        let command = || Command_ { queue, event, waits };
+        let command = || Command_ { queue, event, seen: true, waits };
         let (a, any) = (dice.pick(&ids), dice.pick(&ids));
         let b = dice.pick(&[buffers[0], buffers[1], any]);
         match dice.roll() % 22 {
