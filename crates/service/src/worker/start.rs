@@ -16,6 +16,7 @@ use telecl_net::{FrameReceiver, Stream};
 use telecl_opencl::Library;
 use tracing::{error, warn};
 
+use super::cache::Cache;
 use super::link::Link;
 use super::output::Output;
 use super::session::{Ended, Session};
@@ -79,7 +80,8 @@ fn start() -> io::Result<Option<(Arc<Link>, FrameReceiver, Session)>> {
     // From here on nobody else has the socket.
     channel.send(Head::new(Kind::Begun), &[])?;
     let output = Output::start(printed, Arc::clone(&link))?;
-    let session = Session::new(Arc::clone(&link), output, scratch, &offered)?;
+    let cache = Cache::new(channel, Arc::clone(&link));
+    let session = Session::new(Arc::clone(&link), output, cache, scratch, &offered)?;
     Ok(Some((link, FrameReceiver::new(stream), session)))
 }
 
