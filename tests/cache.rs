@@ -21,6 +21,7 @@ const BUILT: &str = "program will be built";
 const STORED: &str = "program stored";
 const FOUND: &str = "program found";
 const ON_DISK: &str = "program found on disk";
+const UNKEPT: &str = "program left to the vendor's own cache";
 const WAITED: &str = "program is being built by another session";
 
 struct Bench {
@@ -101,6 +102,11 @@ fn output_of(command: Command) -> String {
 /// How often the service has said something.
 fn count(service: &Service, what: &str) -> usize {
     service.log().lines().filter(|line| line.contains(what)).count()
+}
+
+/// No compiler makes the same bytes twice.
+fn without_binary(output: &str) -> Vec<&str> {
+    output.lines().filter(|line| !line.starts_with("binary")).collect()
 }
 
 fn kill(process: u32) {
@@ -194,7 +200,9 @@ fn two_sessions_at_once_compile_once() {
         let ended = client.end(SOON);
         assert_eq!(ended.stdout, "building\n42\ndone\n", "{ended}\n{}", service.log());
     }
+    // Where they do not get the binary, they find the program in the vendor's own cache.
     assert_eq!((count(&service, BUILT), count(&service, WAITED)), (1, 2), "{}", service.log());
+    assert_eq!(count(&service, STORED) + count(&service, UNKEPT), 1, "{}", service.log());
 }
 
 #[test]
@@ -235,12 +243,12 @@ fn assert_right_after(damage: impl Fn(&Path)) {
     damage(&files[0]);
     let service = bench.service();
     let again = bench.output_when_stored(&service, "build_without_arguments", 1);
-    assert_eq!(again, first, "{}", service.log());
+    assert_eq!(without_binary(&again), without_binary(&first), "{}", service.log());
     assert_eq!(count(&service, BUILT), 1, "{}", service.log());
     // And it is whole again.
     service.stop().unwrap();
     let service = bench.service();
-    assert_eq!(bench.output(&service, "build_without_arguments"), first);
+    assert_eq!(bench.output(&service, "build_without_arguments"), again);
     assert_eq!(count(&service, ON_DISK), 1, "{}", service.log());
 }
 

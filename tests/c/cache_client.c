@@ -108,10 +108,11 @@ CASE_TELECL_ONLY(build) {
     open_device();
     cl_program program = MADE(clCreateProgramWithSource(context, 1, &source, NULL, &err));
     OK(clBuildProgram(program, 1, &device, options(), NULL, NULL));
+    /* PoCL's binary is kept because of this. */
+    show_binary("binary", program);
     show_log(program);
     show_kernels(program);
     compute(program);
-    show_binary("binary", program);
     stay();
 }
 
@@ -142,6 +143,7 @@ CASE_TELECL_ONLY(build_without_arguments) {
     OK(clBuildProgram(program, 1, &device, options() + strlen("-cl-kernel-arg-info "), NULL, NULL));
     show_kernels(program);
     compute(program);
+    show_binary("binary", program);
     stay();
 }
 

@@ -39,14 +39,14 @@ pub(crate) enum Kind {
     Lookup = 4,
     /// To the worker: the content is what was stored.
     Hit = 5,
-    /// To the worker: build it, then `Store` it or say `Failed`; others may be waiting.
+    /// To the worker: build it, then `Store` it, or say `Failed` or `Unkept`; others may be waiting.
     Build = 6,
-    /// To the worker: others wait for the program under `key`, which it builds.
-    Wanted = 7,
-    /// From the worker: the content is the program under `key`, which it was told to build.
-    Store = 8,
-    /// From the worker: there will be nothing to store.
-    Failed = 9,
+    /// From the worker: the content is the program under `key`.
+    Store = 7,
+    /// From the worker: it could not build the program; whoever waits may try.
+    Failed = 8,
+    /// From the worker: it has built the program and has nothing to store; all who wait build it, too.
+    Unkept = 9,
     /// From the worker: what is stored under `key` is of no use.
     Forget = 10,
 }
@@ -59,9 +59,9 @@ impl Kind {
         Kind::Lookup,
         Kind::Hit,
         Kind::Build,
-        Kind::Wanted,
         Kind::Store,
         Kind::Failed,
+        Kind::Unkept,
         Kind::Forget,
     ];
 }

@@ -136,7 +136,6 @@ fn send(channel: &Channel, answer: Answer) -> io::Result<()> {
     match answer {
         Answer::Hit(number, content) => channel.send(Head::new(Kind::Hit).number(number), &content),
         Answer::Build(number) => channel.send(Head::new(Kind::Build).number(number), &[]),
-        Answer::Wanted(key) => channel.send(Head::new(Kind::Wanted).key(key), &[]),
     }
 }
 
@@ -145,10 +144,11 @@ fn ask(cache: &Client<'_>, head: Head, content: Vec<u8>) -> io::Result<()> {
         Kind::Lookup => cache.lookup(head.number, head.key),
         Kind::Store => cache.store(head.key, content),
         Kind::Failed => cache.failed(head.key),
+        Kind::Unkept => cache.unkept(head.key),
         Kind::Forget => cache.forget(head.key),
         // It was taken before it could say so to the spawner.
         Kind::Ready => {}
-        Kind::Begin | Kind::Begun | Kind::Hit | Kind::Build | Kind::Wanted => {
+        Kind::Begin | Kind::Begun | Kind::Hit | Kind::Build => {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "a worker says nothing of the kind"));
         }
     }

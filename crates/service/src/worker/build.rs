@@ -18,10 +18,9 @@ use tracing::debug;
 
 use super::cache::{Cache, Found, Permit};
 use super::entry;
-use super::harvest::{Crop, is_dear_on};
 use super::includes::Trees;
 use super::link;
-use super::program::{Compiled, ProgramSlot};
+use super::program::{Compiled, Offer, ProgramSlot};
 use super::recipe::{Recipe, Step};
 use super::report::{DeviceIds, Params, build_report, is_nvidia};
 use super::session::Session;
@@ -35,11 +34,6 @@ const MOST_BUILDS: usize = 64;
 const STACK: usize = 16 << 20;
 
 static BUILDS: AtomicUsize = AtomicUsize::new(0);
-
-/// How many builds are going on.
-pub(crate) fn builds_under_way() -> usize {
-    BUILDS.load(Ordering::Relaxed)
-}
 
 /// What a build needs besides the program.
 struct Job {
@@ -65,6 +59,12 @@ struct Known {
     options: CString,
     /// For a compilation: how it can be made up for.
     pending: Option<Arc<PendingCompile>>,
+}
+
+impl Known {
+    fn is_left_to_vendor(&self) -> bool {
+        self.pending.is_none() && entry::is_left_to(&self.target.device)
+    }
 }
 
 /// The one device of a context. Programs for several devices are not kept.
@@ -394,16 +394,53 @@ impl Job {
         if let Some(Known { key, options, pending: Some(_), .. }) = &known {
             self.slot.set_compiled(Compiled { key: *key, options: options.clone(), pending: None });
         }
-        let generation = self.slot.generation();
+        let keeper = match (known, program, permit) {
+            (Some(known), Some(program), Some(permit)) => entry::general(&report, &self.trees)
+                .map(|general| Keeper::new(Arc::clone(&self.slot), known, program, permit, general)),
+            _ => None,
+        };
         self.link.reply(self.call, status, &report);
         // All that follows is for others.
-        let (Some(known), Some(program), Some(permit)) = (known, program, permit) else { return };
-        let Some(general) = entry::general(&report, &self.trees) else { return };
+        if let Some(keeper) = keeper {
+            keeper.keep();
+        }
+    }
+}
+
+/// What it takes to keep a program that was just built.
+struct Keeper {
+    slot: Arc<ProgramSlot>,
+    generation: u64,
+    known: Known,
+    program: Program,
+    permit: Permit,
+    general: Vec<u8>,
+}
+
+impl Keeper {
+    fn new(slot: Arc<ProgramSlot>, known: Known, program: Program, permit: Permit, general: Vec<u8>) -> Keeper {
+        // The program may ask for its binary as soon as it hears of the build.
+        if known.is_left_to_vendor() {
+            slot.set_offer(Offer { key: known.key, general: general.clone() });
+        }
+        let generation = slot.generation();
+        Keeper { slot, generation, known, program, permit, general }
+    }
+
+    fn keep(self) {
+        let Keeper { slot, generation, known, program, permit, general } = self;
         if known.pending.is_some() {
             return permit.store(&general);
         }
-        self.slot.set_awaited(known.key);
-        let dear = is_dear_on(&known.target.device);
-        self.cache.harvester.add(Crop { permit, program, slot: self.slot, generation, general, dear });
+        if known.is_left_to_vendor() {
+            return permit.leave_to_vendor();
+        }
+        let binaries = slot.ask_for_binaries(&program).unwrap_or_default();
+        // If it was built anew meanwhile, they may be of the new build.
+        if slot.generation() == generation
+            && let Some(entry) = entry::executable(&general, &program, &binaries)
+        {
+            permit.store(&entry);
+        }
     }
 }

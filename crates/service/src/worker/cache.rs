@@ -12,7 +12,6 @@ use std::time::Duration;
 
 use tracing::debug;
 
-use super::harvest::Harvester;
 use super::link::Link;
 use super::start::guarded;
 use crate::channel::{Channel, Head, Key, Kind, MOST_CONTENT};
@@ -39,7 +38,6 @@ pub(crate) struct Cache {
     sending: Mutex<()>,
     lookups: Mutex<Lookups>,
     reader: OnceLock<bool>,
-    pub(super) harvester: Harvester,
     link: Arc<Link>,
 }
 
@@ -52,14 +50,7 @@ struct Lookups {
 
 impl Cache {
     pub(crate) fn new(channel: Channel, link: Arc<Link>) -> Arc<Cache> {
-        Arc::new(Cache {
-            channel,
-            sending: Mutex::default(),
-            lookups: Mutex::default(),
-            reader: OnceLock::new(),
-            harvester: Harvester::new(Arc::clone(&link)),
-            link,
-        })
+        Arc::new(Cache { channel, sending: Mutex::default(), lookups: Mutex::default(), reader: OnceLock::new(), link })
     }
 
     /// Asks for a program; waits while another session builds it.
@@ -86,6 +77,13 @@ impl Cache {
             // It may have come just now.
             answered.try_recv().unwrap_or(Found::Nothing)
         })
+    }
+
+    /// Keeps a program, unless somebody else does.
+    pub(crate) fn store(&self, key: Key, content: &[u8]) {
+        if content.len() <= MOST_CONTENT {
+            self.send(Head::new(Kind::Store).key(key), content);
+        }
     }
 
     /// What is kept under a key is of no use.
@@ -125,7 +123,6 @@ impl Cache {
             match head.kind {
                 Kind::Hit => self.answer(head.number, |_| Found::Hit(content)),
                 Kind::Build => self.answer(head.number, |key| Found::Build(Permit::new(self, key))),
-                Kind::Wanted => self.harvester.hurry(head.key),
                 other => debug!(session = self.link.session(), ?other, "the broker says nothing of the kind"),
             }
         }
@@ -152,28 +149,29 @@ impl Cache {
 pub(crate) struct Permit {
     cache: Arc<Cache>,
     key: Key,
-    stored: bool,
+    used: bool,
 }
 
 impl Permit {
     fn new(cache: &Arc<Cache>, key: Key) -> Permit {
-        Permit { cache: Arc::clone(cache), key, stored: false }
-    }
-
-    pub(crate) fn key(&self) -> Key {
-        self.key
+        Permit { cache: Arc::clone(cache), key, used: false }
     }
 
     pub(crate) fn store(mut self, content: &[u8]) {
         if content.len() <= MOST_CONTENT {
-            self.stored = self.cache.send(Head::new(Kind::Store).key(self.key), content);
+            self.used = self.cache.send(Head::new(Kind::Store).key(self.key), content);
         }
+    }
+
+    /// The program was built, and all who wait for it find it in the vendor's own cache.
+    pub(crate) fn leave_to_vendor(mut self) {
+        self.used = self.cache.send(Head::new(Kind::Unkept).key(self.key), &[]);
     }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        if !self.stored {
+        if !self.used {
             self.cache.send(Head::new(Kind::Failed).key(self.key), &[]);
         }
     }

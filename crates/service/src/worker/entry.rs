@@ -45,13 +45,13 @@ pub(crate) fn special(general: &[u8], device: u64, trees: &[Tree]) -> Option<(Ve
     Some((telecl_wire::encode(&report), params_of(&report)))
 }
 
-/// What is kept of an executable; `None` if this one cannot be kept.
-pub(crate) fn executable(general: &[u8], program: &Program) -> Option<Vec<u8>> {
+/// What is kept of an executable with these binaries; `None` if it cannot be kept.
+pub(crate) fn executable(general: &[u8], program: &Program, binaries: &[Vec<u8>]) -> Option<Vec<u8>> {
     let report: BuildReport<'_> = telecl_wire::decode(general).ok()?;
-    if report.devices[0].binary_type != CL_PROGRAM_BINARY_TYPE_EXECUTABLE || !has_kernels_of(program, &report) {
+    if report.devices.first()?.binary_type != CL_PROGRAM_BINARY_TYPE_EXECUTABLE || !has_kernels_of(program, &report) {
         return None;
     }
-    match program.binaries().ok()?.as_slice() {
+    match binaries {
         [binary] if !binary.is_empty() => Some(telecl_wire::encode(&vec![general, binary])),
         _ => None,
     }
@@ -63,6 +63,15 @@ pub(crate) fn parts(entry: &[u8]) -> Option<(&[u8], Option<&[u8]>)> {
         [general, binary] => Some((general, Some(binary))),
         _ => None,
     }
+}
+
+/// Whether the driver makes a program's binary only when it is asked for it, and nobody but the program should ask.
+///
+/// PoCL compiles every kernel once more then (hashcat's six kernels: 3 s, after a build of 10 s), and holds a lock meanwhile
+/// without which no kernel starts; it (3.1) ends the process if a kernel with a required work-group size is running. It
+/// has a cache of its own, which all workers share.
+pub(crate) fn is_left_to(device: &Device) -> bool {
+    device.info_string(CL_DEVICE_VERSION).is_ok_and(|version| version.contains("PoCL"))
 }
 
 /// Makes an executable of its binary; `None` if the vendor refuses it, or makes something else of it.

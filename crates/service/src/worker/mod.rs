@@ -16,7 +16,6 @@ mod context;
 mod device;
 mod entry;
 mod event;
-mod harvest;
 mod includes;
 mod inventory;
 mod kernel;

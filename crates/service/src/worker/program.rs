@@ -10,6 +10,8 @@ use telecl_wire::reply::{Binaries, BinaryStatuses};
 use telecl_wire::request::*;
 
 use super::build::{PendingCompile, beside};
+use super::cache::Cache;
+use super::entry;
 use super::includes::reaches_out;
 use super::memory::to_usize;
 use super::report::{Param, Params};
@@ -24,6 +26,8 @@ pub(crate) struct ProgramSlot {
     /// What it was made from, if that was source: every build begins there.
     source: Option<Source>,
     state: Mutex<State>,
+    /// Held while the vendor is asked for binaries: PoCL 3.1 crashes if two threads ask at once.
+    asking: Mutex<()>,
 }
 
 /// A program's source.
@@ -47,8 +51,15 @@ struct State {
     compiled: Option<Compiled>,
     /// Of a program from the cache: the binary, as the first session got it.
     binary: Option<Arc<[u8]>>,
-    /// Under which key the cache waits for the binary.
-    awaited: Option<Key>,
+    /// What the cache will get together with the binary, if the program asks for that.
+    offer: Option<Offer>,
+}
+
+/// What is known of a program that can be kept, but for its binary.
+#[derive(Clone, Debug)]
+pub(crate) struct Offer {
+    pub(crate) key: Key,
+    pub(crate) general: Vec<u8>,
 }
 
 /// A compilation that the cache knows.
@@ -63,12 +74,12 @@ pub(crate) struct Compiled {
 impl ProgramSlot {
     fn new(program: Program, context: u64) -> Arc<ProgramSlot> {
         let state = Mutex::new(State { program: Some(program), ..State::default() });
-        Arc::new(ProgramSlot { context, source: None, state })
+        Arc::new(ProgramSlot { context, state, ..ProgramSlot::default() })
     }
 
     fn from_source(source: Source, context: u64) -> Arc<ProgramSlot> {
         let state = Mutex::new(State { program: Some(source.program.clone()), ..State::default() });
-        Arc::new(ProgramSlot { context, source: Some(source), state })
+        Arc::new(ProgramSlot { context, source: Some(source), state, ..ProgramSlot::default() })
     }
 
     /// A place for what a linker will make.
@@ -92,7 +103,7 @@ impl ProgramSlot {
     pub(super) fn begin(&self) -> ClResult<Program> {
         let mut state = self.lock();
         state.generation += 1;
-        (state.compiled, state.binary, state.awaited) = (None, None, None);
+        (state.compiled, state.binary, state.offer) = (None, None, None);
         if let Some(source) = &self.source {
             state.program = Some(source.program.clone());
         }
@@ -121,9 +132,14 @@ impl ProgramSlot {
         self.lock().binary = Some(Arc::from(binary));
     }
 
-    /// The cache waits for the program's binary.
-    pub(super) fn set_awaited(&self, key: Key) {
-        self.lock().awaited = Some(key);
+    pub(super) fn set_offer(&self, offer: Offer) {
+        self.lock().offer = Some(offer);
+    }
+
+    /// The vendor's binaries.
+    pub(super) fn ask_for_binaries(&self, program: &Program) -> ClResult<Vec<Vec<u8>>> {
+        let _turn = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
+        program.binaries()
     }
 
     /// What the arguments of a kernel must be, if the vendor said so after the last build.
@@ -218,16 +234,33 @@ impl Session {
             Err(error) => return link.answer("ProgramBinaries", call, &Err(error)),
         };
         beside(&Arc::clone(&link), "ProgramBinaries", call, move || {
-            let binaries = binaries(&slot).map(|binaries| {
+            let generation = slot.generation();
+            let binaries = binaries(&slot);
+            let answer = binaries.as_ref().map_err(|error| *error).map(|binaries| {
                 telecl_wire::encode(&Binaries { binaries: binaries.iter().map(Vec::as_slice).collect() })
             });
-            link.answer("ProgramBinaries", call, &binaries);
-            // What has been made for the program is there for the cache as well.
-            let awaited = slot.lock().awaited.take();
-            if let Some(key) = awaited {
-                cache.harvester.hurry(key);
+            link.answer("ProgramBinaries", call, &answer);
+            if let Ok(binaries) = binaries {
+                slot.redeem_offer(&cache, generation, &binaries);
             }
         });
+    }
+}
+
+impl ProgramSlot {
+    /// What the program has asked for is there for the cache as well.
+    fn redeem_offer(&self, cache: &Cache, generation: u64, binaries: &[Vec<u8>]) {
+        let (offer, program) = {
+            let mut state = self.lock();
+            // Otherwise it was built anew meanwhile.
+            let same = state.generation == generation;
+            (state.offer.take().filter(|_| same), state.program.clone())
+        };
+        if let (Some(Offer { key, general }), Some(program)) = (offer, program)
+            && let Some(entry) = entry::executable(&general, &program, binaries)
+        {
+            cache.store(key, &entry);
+        }
     }
 }
 
@@ -243,7 +276,7 @@ fn binaries(slot: &ProgramSlot) -> ClResult<Vec<Vec<u8>>> {
     if let Some(pending) = compiled.and_then(|compiled| compiled.pending) {
         pending.run(&program)?;
     }
-    program.binaries()
+    slot.ask_for_binaries(&program)
 }
 
 /// Cuts `bytes` into pieces of the given lengths, which must use all of it.

@@ -182,9 +182,9 @@ impl Disk {
     fn complain(&self, error: &io::Error) {
         let directory = self.directory.display();
         if self.named.swap(true, Ordering::Relaxed) {
-            debug!(%directory, %error, "cannot keep a built program");
+            debug!(%directory, %error, "something is still wrong with the directory of built programs");
         } else {
-            warn!(%directory, %error, "cannot keep built programs as I should; working without what is missing");
+            warn!(%directory, %error, "something is wrong with the directory of built programs; some will be built again");
         }
     }
 }

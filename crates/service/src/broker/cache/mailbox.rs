@@ -8,8 +8,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::event::{EventfdFlags, eventfd};
 
-use crate::channel::Key;
-
 /// An answer to a worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
@@ -17,8 +15,6 @@ pub(crate) enum Answer {
     Hit(u64, Arc<[u8]>),
     /// It is yours to build.
     Build(u64),
-    /// Others wait for what you build.
-    Wanted(Key),
 }
 
 /// Readable while there are answers in it. Its lock is held for one line.

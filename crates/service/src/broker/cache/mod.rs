@@ -44,8 +44,6 @@ struct State {
 
 #[derive(Debug)]
 struct Underway {
-    /// As the workers call it.
-    key: Key,
     by: Party,
     waiting: VecDeque<(Party, u64)>,
 }
@@ -67,15 +65,16 @@ enum Seek {
 }
 
 impl State {
+    fn is_by(&self, name: &Key, party: &Party) -> bool {
+        self.underway.get(name).is_some_and(|underway| underway.by.id == party.id)
+    }
+
     /// Whoever was to bring a program has given up: the next one who waits builds it.
     fn pass_on(&mut self, name: &Key) {
         let Some(underway) = self.underway.get_mut(name) else { return };
         match underway.waiting.pop_front() {
             Some((party, number)) => {
                 party.mailbox.put(Answer::Build(number));
-                if !underway.waiting.is_empty() {
-                    party.mailbox.put(Answer::Wanted(underway.key));
-                }
                 underway.by = party;
             }
             None => drop(self.underway.remove(name)),
@@ -115,7 +114,7 @@ impl Client<'_> {
     /// Answers with `Hit` or `Build`: at once, or when whoever builds it has ended.
     pub(crate) fn lookup(&self, number: u64, key: Key) {
         let name = self.name(key);
-        match self.seek(number, key, name) {
+        match self.seek(number, name) {
             Seek::Found => self.log("program found", &name),
             Seek::Waits => self.log("program is being built by another session", &name),
             Seek::Mine => match self.cache.disk.as_ref().and_then(|disk| disk.read(&name)) {
@@ -133,7 +132,7 @@ impl Client<'_> {
         }
     }
 
-    fn seek(&self, number: u64, key: Key, name: Key) -> Seek {
+    fn seek(&self, number: u64, name: Key) -> Seek {
         let mut state = self.cache.lock();
         if let Some(content) = state.memory.get(&name) {
             self.party.mailbox.put(Answer::Hit(number, content));
@@ -141,19 +140,17 @@ impl Client<'_> {
         }
         match state.underway.entry(name) {
             Entry::Occupied(mut underway) => {
-                let underway = underway.get_mut();
-                underway.waiting.push_back((self.party.clone(), number));
-                underway.by.mailbox.put(Answer::Wanted(key));
+                underway.get_mut().waiting.push_back((self.party.clone(), number));
                 Seek::Waits
             }
             Entry::Vacant(vacant) => {
-                vacant.insert(Underway { key, by: self.party.clone(), waiting: VecDeque::new() });
+                vacant.insert(Underway { by: self.party.clone(), waiting: VecDeque::new() });
                 Seek::Mine
             }
         }
     }
 
-    /// Keeps what the worker was told to build.
+    /// Keeps what the worker has built, unless there is something already, or somebody else is at it.
     pub(crate) fn store(&self, key: Key, content: Vec<u8>) {
         let name = self.name(key);
         let content = Arc::from(content);
@@ -165,12 +162,27 @@ impl Client<'_> {
         }
     }
 
-    /// There is nothing to keep; the next one who waits tries it.
+    /// The worker could not build it; the next one who waits tries.
     pub(crate) fn failed(&self, key: Key) {
         let name = self.name(key);
         let mut state = self.cache.lock();
-        if state.underway.get(&name).is_some_and(|underway| underway.by.id == self.party.id) {
+        if state.is_by(&name, &self.party) {
             state.pass_on(&name);
+        }
+    }
+
+    /// The worker has built it and has nothing to keep, because the vendor keeps it: all who wait find it there.
+    pub(crate) fn unkept(&self, key: Key) {
+        let name = self.name(key);
+        let mut state = self.cache.lock();
+        if !state.is_by(&name, &self.party) {
+            return;
+        }
+        let waiting = state.underway.remove(&name).map(|underway| underway.waiting).unwrap_or_default();
+        drop(state);
+        self.log("program left to the vendor's own cache", &name);
+        for (party, number) in waiting {
+            party.mailbox.put(Answer::Build(number));
         }
     }
 
@@ -184,15 +196,17 @@ impl Client<'_> {
         }
     }
 
-    /// Gives the program to all who wait for it; `false` if this worker is not the one that builds it.
+    /// Gives the program to all who wait for it; `false` if it is not this worker's to give.
     fn resolve(&self, name: &Key, content: &Arc<[u8]>) -> bool {
         let mut state = self.cache.lock();
+        let known = state.memory.get(name).is_some();
         match state.underway.entry(*name) {
             Entry::Occupied(underway) if underway.get().by.id == self.party.id => {
                 for (party, number) in underway.remove().waiting {
                     party.mailbox.put(Answer::Hit(number, Arc::clone(content)));
                 }
             }
+            Entry::Vacant(_) if !known => {}
             _ => return false,
         }
         state.memory.put(*name, Arc::clone(content));
@@ -262,8 +276,7 @@ mod tests {
         third.lookup(30, key);
         // Also a second time in the same session.
         first.lookup(11, key);
-        assert_eq!(to_first.take(), [Answer::Wanted(key), Answer::Wanted(key), Answer::Wanted(key)]);
-        assert_eq!(to_second.take(), []);
+        assert_eq!((to_first.take().len(), to_second.take().len()), (0, 0));
         first.store(key, b"program".to_vec());
         assert_eq!(to_first.take(), [hit(11, b"program")]);
         assert_eq!(to_second.take(), [hit(20, b"program")]);
@@ -288,7 +301,7 @@ mod tests {
         }
         first.failed(key);
         assert_eq!(to_first.take().front(), Some(&Answer::Build(1)));
-        assert_eq!(to_second.take(), [Answer::Build(2), Answer::Wanted(key)]);
+        assert_eq!(to_second.take(), [Answer::Build(2)]);
         // Somebody who waits may die as well.
         drop(third);
         drop(second);
@@ -300,16 +313,40 @@ mod tests {
     }
 
     #[test]
-    fn only_who_was_told_to_build_can_store() {
+    fn what_the_vendor_keeps_is_left_to_all_who_wait() {
+        let cache = Cache::new(None, 0);
+        let key = [1; 32];
+        let (first, to_first) = client(&cache, "a");
+        let (second, to_second) = client(&cache, "a");
+        let (third, to_third) = client(&cache, "a");
+        for (client, number) in [(&first, 1), (&second, 2), (&third, 3)] {
+            client.lookup(number, key);
+        }
+        // Not theirs to say.
+        second.unkept(key);
+        third.failed(key);
+        assert_eq!((to_first.take(), to_second.take().len()), ([Answer::Build(1)].into(), 0));
+        first.unkept(key);
+        assert_eq!(to_second.take(), [Answer::Build(2)]);
+        assert_eq!(to_third.take(), [Answer::Build(3)]);
+        // Whoever has it after all is welcome, once.
+        third.store(key, b"program".to_vec());
+        second.store(key, b"another".to_vec());
+        first.lookup(4, key);
+        assert_eq!(to_first.take(), [hit(4, b"program")]);
+    }
+
+    #[test]
+    fn nobody_stores_what_another_builds() {
         let cache = Cache::new(None, 0);
         let (builder, to_builder) = client(&cache, "a");
         let (other, to_other) = client(&cache, "a");
-        other.store([1; 32], b"poison".to_vec());
         builder.lookup(1, [1; 32]);
         assert_eq!(to_builder.take(), [Answer::Build(1)]);
         other.store([1; 32], b"poison".to_vec());
         other.failed([1; 32]);
         builder.store([1; 32], b"program".to_vec());
+        other.store([1; 32], b"poison".to_vec());
         other.lookup(2, [1; 32]);
         assert_eq!(to_other.take(), [hit(2, b"program")]);
     }
