@@ -180,6 +180,29 @@ fn a_worker_killed_during_a_kernel_fails_the_blocked_call_and_nobody_elses() {
 }
 
 #[test]
+fn a_worker_killed_while_it_waits_for_a_session_is_not_missed() {
+    let bench = Bench::new();
+    let mut service = bench.service();
+    for _ in 0..3 {
+        wait_until("a worker waits", SOON, || service.idle_workers().len() == 1);
+        kill(service.idle_workers()[0]);
+        bench.assert_serves(&mut service);
+    }
+    service.wait_without_workers(SOON);
+    service.stop().unwrap();
+}
+
+#[test]
+fn a_service_killed_while_a_worker_waits_leaves_no_worker() {
+    let bench = Bench::new();
+    let mut service = bench.service();
+    wait_until("a worker waits", SOON, || service.idle_workers().len() == 1);
+    let worker = service.idle_workers()[0];
+    service.kill();
+    wait_until("the worker follows its broker", SOON, || !is_alive(worker));
+}
+
+#[test]
 fn callbacks_of_a_lost_session_are_called_with_an_error() {
     let bench = Bench::new();
     let service = bench.service();

@@ -25,8 +25,8 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// The exit code of a case that is not possible on this device.
 const SKIPPED: i32 = 77;
 
-/// The client of `faults.rs`; its cases do not stand alone.
-const NOT_CASES: &str = "fault_client";
+/// The clients of `faults.rs` and `cache.rs`; their cases do not stand alone.
+const NOT_CASES: &[&str] = &["fault_client", "cache_client"];
 
 fn main() -> ExitCode {
     let arguments = Arguments::from_args();
@@ -50,7 +50,7 @@ fn failure(reason: &str) -> ExitCode {
 fn trials(bench: &Arc<Bench>) -> Result<Vec<Trial>, String> {
     let programs = Programs::build()?;
     let mut trials = Vec::new();
-    for program in programs.names().iter().filter(|name| *name != NOT_CASES) {
+    for program in programs.names().iter().filter(|name| !NOT_CASES.contains(&name.as_str())) {
         for (case, telecl_only) in programs.cases(program)? {
             let (bench, path, name) = (Arc::clone(bench), programs.path(program), format!("{program}::{case}"));
             let full_name = name.clone();
