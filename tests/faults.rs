@@ -13,7 +13,7 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
-use system_tests::{Artifacts, Ended, Link, Programs, Running, Service, Vendor, is_alive, run, wait_until};
+use system_tests::{Artifacts, Ended, Programs, Running, Service, Vendor, is_alive, run, wait_until};
 use telecl_wire::handshake::{Hello, MAGIC, Refused};
 use telecl_wire::request::Message;
 use telecl_wire::{Header, PROTOCOL_VERSION, decode, encode};
@@ -45,7 +45,7 @@ impl Bench {
     }
 
     fn client(&self, service: &Service, case: &str) -> Running {
-        let mut command = self.vendor.command_through(&self.client, service, Link::SharedMemory);
+        let mut command = self.vendor.command_through(&self.client, service);
         command.arg(case);
         Running::start(command).unwrap()
     }
@@ -177,6 +177,29 @@ fn a_worker_killed_during_a_kernel_fails_the_blocked_call_and_nobody_elses() {
     bench.assert_serves(&mut service);
     service.wait_without_workers(SOON);
     service.stop().unwrap();
+}
+
+#[test]
+fn a_worker_killed_while_it_waits_for_a_session_is_not_missed() {
+    let bench = Bench::new();
+    let mut service = bench.service();
+    for _ in 0..3 {
+        wait_until("a worker waits", SOON, || service.idle_workers().len() == 1);
+        kill(service.idle_workers()[0]);
+        bench.assert_serves(&mut service);
+    }
+    service.wait_without_workers(SOON);
+    service.stop().unwrap();
+}
+
+#[test]
+fn a_service_killed_while_a_worker_waits_leaves_no_worker() {
+    let bench = Bench::new();
+    let mut service = bench.service();
+    wait_until("a worker waits", SOON, || service.idle_workers().len() == 1);
+    let worker = service.idle_workers()[0];
+    service.kill();
+    wait_until("the worker follows its broker", SOON, || !is_alive(worker));
 }
 
 #[test]

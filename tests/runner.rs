@@ -27,8 +27,8 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// The exit code of a case that is not possible on this device.
 const SKIPPED: i32 = 77;
 
-/// The client of `faults.rs`; its cases do not stand alone.
-const NOT_CASES: &str = "fault_client";
+/// The clients of `faults.rs` and `cache.rs`; their cases do not stand alone.
+const NOT_CASES: &[&str] = &["fault_client", "cache_client"];
 
 fn main() -> ExitCode {
     let arguments = Arguments::from_args();
@@ -52,7 +52,7 @@ fn failure(reason: &str) -> ExitCode {
 fn trials(bench: &Arc<Bench>) -> Result<Vec<Trial>, String> {
     let programs = Programs::build()?;
     let mut trials = Vec::new();
-    for program in programs.names().iter().filter(|name| *name != NOT_CASES) {
+    for program in programs.names().iter().filter(|name| !NOT_CASES.contains(&name.as_str())) {
         for (case, telecl_only) in programs.cases(program)? {
             let (bench, path, name) = (Arc::clone(bench), programs.path(program), format!("{program}::{case}"));
             let full_name = name.clone();
@@ -130,7 +130,7 @@ impl Setup {
     /// Runs a case through telecl; an error if it went over another link than this.
     fn through(&self, program: &Path, case: &str, link: Link) -> Result<Ended, Failed> {
         let (_, service) = self.services.iter().find(|(of, _)| *of == link).ok_or("no such service")?;
-        let mut command = self.vendor.command_through(program, service, link);
+        let mut command = self.vendor.command_over(link, program, service);
         command.arg(case);
         let ended = run(command, LIMIT)?;
         service.check_link(ended.id, link)?;

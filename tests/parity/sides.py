@@ -62,6 +62,8 @@ class Telecl:
         self.telecl = telecl
         self.service_environment = private_environment(self.place / "service-home")
         self.service_environment["OCL_ICD_VENDORS"] = str(vendor.directory)
+        # Also where root runs this, whose programs are otherwise kept for the whole system.
+        self.service_environment["TELECL_CACHE_DIR"] = str(self.place / "service-home" / "cache" / "telecl")
         vendors = self.place / "vendors"
         vendors.mkdir()
         (vendors / "telecl.icd").write_text(f"{driver}\n")

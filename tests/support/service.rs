@@ -103,9 +103,14 @@ impl Service {
         }
     }
 
-    /// The process ids of its workers.
+    /// The process ids of the workers that have a session.
     pub fn workers(&self) -> Vec<u32> {
-        children_of(self.child.id())
+        children_of(self.child.id(), Some("telecl-worker"))
+    }
+
+    /// The process ids of the workers that wait for a session.
+    pub fn idle_workers(&self) -> Vec<u32> {
+        children_of(self.child.id(), Some("telecl-idle"))
     }
 
     /// Waits until its only session has a worker, and returns that worker's process id.
@@ -131,7 +136,7 @@ impl Service {
         if let Some(status) = self.ended() {
             return Err(format!("the service died by itself ({status})\n{}", self.log()));
         }
-        let workers = self.workers();
+        let workers = children_of(self.child.id(), None);
         let signalled = kill_process(Pid::from_child(&self.child), Signal::TERM);
         signalled.map_err(|error| format!("cannot stop the service: {error}"))?;
         let mut ended = None;
@@ -185,22 +190,32 @@ fn field<'a>(line: &'a str, name: &str) -> Option<&'a str> {
 
 /// Whether a process exists and is not merely waiting to be collected.
 pub fn is_alive(process: u32) -> bool {
-    stat(process).is_some_and(|(state, _)| state != "Z" && state != "X")
+    stat(process).is_some_and(|stat| stat.state != "Z" && stat.state != "X")
 }
 
-fn children_of(parent: u32) -> Vec<u32> {
+/// Those with this name, or all.
+fn children_of(parent: u32, name: Option<&str>) -> Vec<u32> {
+    let wanted = |stat: Stat| stat.parent == parent && stat.state != "Z" && name.is_none_or(|name| stat.name == name);
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
     entries
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
-        .filter(|&process| stat(process).is_some_and(|(state, of)| of == parent && state != "Z"))
+        .filter(|&process| stat(process).is_some_and(wanted))
         .collect()
 }
 
-/// State and parent of a process. Its name, which comes before them, may hold anything.
-fn stat(process: u32) -> Option<(String, u32)> {
+struct Stat {
+    name: String,
+    state: String,
+    parent: u32,
+}
+
+/// What the system says about a process. Its name, which stands in brackets, may hold anything.
+fn stat(process: u32) -> Option<Stat> {
     let text = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-    let mut fields = text.rsplit_once(") ")?.1.split(' ');
-    Some((fields.next()?.to_owned(), fields.next()?.parse().ok()?))
+    let (name, rest) = text.rsplit_once(") ")?;
+    let mut fields = rest.split(' ');
+    let name = name.split_once('(')?.1.to_owned();
+    Some(Stat { name, state: fields.next()?.to_owned(), parent: fields.next()?.parse().ok()? })
 }
 
 fn service_command(artifacts: &Artifacts, vendor: &Vendor, address: &str, log: File) -> Command {
@@ -208,6 +223,8 @@ fn service_command(artifacts: &Artifacts, vendor: &Vendor, address: &str, log: F
     // Workers say which link they have at the level for developers.
     command.env("RUST_LOG", "info,telecl_service::worker::start=debug");
     command.args(["serve", "--listen", address]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
+    // A test that wants files names a directory of its own.
+    command.env("TELECL_CACHE_DIR", "none");
     command
 }
 

@@ -42,11 +42,16 @@ impl Vendor {
         command(program, &self.direct())
     }
 
-    /// `program`, which will see telecl only, and `service` through it. Whether it has used that link,
-    /// [`Service::check_link`] tells.
-    pub fn command_through(&self, program: &Path, service: &Service, link: Link) -> Command {
+    /// `program`, which will see telecl only, and `service` through it.
+    pub fn command_through(&self, program: &Path, service: &Service) -> Command {
         let mut command = self.command_with_driver(program);
         command.env("TELECL_SERVICES", service.address());
+        command
+    }
+
+    /// As [`Vendor::command_through`], over this link. Whether the program has used it, [`Service::check_link`] tells.
+    pub fn command_over(&self, link: Link, program: &Path, service: &Service) -> Command {
+        let mut command = self.command_through(program, service);
         link.choose(&mut command);
         command
     }

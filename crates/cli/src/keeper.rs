@@ -15,7 +15,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, getpid, kill_process, pidfd_open};
-use telecl_config::Address;
+use telecl_config::{Address, ServeConfig};
 use telecl_service::ServeSettings;
 use tempfile::TempDir;
 
@@ -113,13 +113,16 @@ fn keep_command(args: &KeepArgs) -> Result<Command, Failure> {
 }
 
 fn keep_service(pid: Pid, args: &KeepArgs) -> Outcome {
-    // A private service is nobody's business unless something is wrong.
-    let level = "warn";
+    // A private service is nobody's business unless something is wrong; that it cannot keep programs is not.
+    let level = "warn,telecl_service::broker::cache=error";
     serve::log_to_stderr(LogFormat::Text, level);
     let worker = serve::worker_command(LogFormat::Text, level)?;
     let private = launch::private_address(&args.directory);
     let listen = [std::slice::from_ref(&private), &args.listen].concat();
-    let settings = ServeSettings::new(listen, worker);
+    // One program, one session: no worker is started ahead for a second. What it builds is kept for the next time.
+    let ServeConfig { cache_dir, cache_size, .. } = ServeConfig::load()?;
+    let mut settings = ServeSettings::new(listen, worker);
+    (settings.cache_dir, settings.cache_size) = (cache_dir, cache_size);
     let watch = move || {
         wait_for_end(pid);
         // The service stops cleanly on SIGTERM, whoever sends it.

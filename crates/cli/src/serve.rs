@@ -25,6 +25,9 @@ pub(crate) fn serve(args: ServeArgs) -> Outcome {
         platforms: given_or(args.platforms, config.platforms),
         devices: given_or(args.devices, config.devices),
         handshake_timeout: config.handshake_timeout,
+        warm_workers: config.warm_workers,
+        cache_dir: config.cache_dir,
+        cache_size: config.cache_size,
         worker: worker_command(args.log_format, "info")?,
     };
     run(settings, |addresses| {

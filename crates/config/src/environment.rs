@@ -11,19 +11,22 @@ pub struct Environment<'a> {
     lookup: Lookup<'a>,
     pub(crate) system_file: PathBuf,
     pub(crate) given_file: Option<PathBuf>,
+    root: bool,
 }
 
 impl Environment<'static> {
     /// The variables of this process and `/etc/telecl/telecl.toml`.
     pub fn process() -> Self {
-        Environment::new(|name| std::env::var_os(name))
+        let root = rustix::process::geteuid().is_root();
+        Environment { root, ..Environment::new(|name| std::env::var_os(name)) }
     }
 }
 
 impl<'a> Environment<'a> {
-    /// Variables as `lookup` knows them, and `/etc/telecl/telecl.toml`.
+    /// Variables as `lookup` knows them, of a user who is not root, and `/etc/telecl/telecl.toml`.
     pub fn new(lookup: impl Fn(&str) -> Option<OsString> + 'a) -> Self {
-        Environment { lookup: Box::new(lookup), system_file: "/etc/telecl/telecl.toml".into(), given_file: None }
+        let system_file = "/etc/telecl/telecl.toml".into();
+        Environment { lookup: Box::new(lookup), system_file, given_file: None, root: false }
     }
 
     /// Uses `path` in place of `/etc/telecl/telecl.toml`.
@@ -41,6 +44,18 @@ impl<'a> Environment<'a> {
     /// The variable `name`, if it is set, also if it is empty.
     pub(crate) fn variable(&self, name: &str) -> Option<OsString> {
         (self.lookup)(name)
+    }
+
+    /// Where telecl keeps what can be made again: `$XDG_CACHE_HOME/telecl`, or the same below `~/.cache`; root keeps it
+    /// where the system does. `None` for a user without a home.
+    pub(crate) fn cache_dir(&self) -> Option<PathBuf> {
+        if self.root {
+            return Some("/var/cache/telecl".into());
+        }
+        // The XDG specification: relative paths are invalid and to be ignored.
+        let absolute = |name| self.path(name).filter(|path| path.is_absolute());
+        let base = absolute("XDG_CACHE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".cache")))?;
+        Some(base.join("telecl"))
     }
 
     /// The path in variable `name`; an empty variable is as good as none.

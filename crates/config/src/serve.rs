@@ -1,5 +1,6 @@
 //! What the service needs to know.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use telecl_net::Address;
@@ -19,11 +20,18 @@ pub struct ServeConfig {
     pub devices: Vec<String>,
     /// How long a new connection may take to introduce itself.
     pub handshake_timeout: Duration,
+    /// How many workers are started ahead.
+    pub warm_workers: usize,
+    /// Where built programs are kept; `None` means nowhere.
+    pub cache_dir: Option<PathBuf>,
+    /// How many bytes of them.
+    pub cache_size: u64,
     pub source: Source,
 }
 
 impl Default for ServeConfig {
-    /// All devices, on loopback: there is no authentication yet.
+    /// All devices, on loopback: there is no authentication yet. Without a place for files, which only an environment
+    /// knows.
     fn default() -> Self {
         ServeConfig {
             listen: vec![Address::Tcp { host: "127.0.0.1".to_owned(), port: 7701 }],
@@ -31,6 +39,9 @@ impl Default for ServeConfig {
             platforms: Vec::new(),
             devices: Vec::new(),
             handshake_timeout: Duration::from_secs(5),
+            warm_workers: 1,
+            cache_dir: None,
+            cache_size: 1 << 30,
             source: Source::default(),
         }
     }
@@ -52,6 +63,9 @@ impl ServeConfig {
             platforms: settings.platforms.map_or(default.platforms, |names| names.0),
             devices: settings.devices.map_or(default.devices, |names| names.0),
             handshake_timeout: settings.handshake_timeout.unwrap_or(default.handshake_timeout),
+            warm_workers: settings.warm_workers.map_or(default.warm_workers, |count| count.0),
+            cache_dir: settings.cache_dir.map_or_else(|| environment.cache_dir(), |place| place.0),
+            cache_size: settings.cache_size.map_or(default.cache_size, |size| size.0),
             source: settings.source,
         })
     }

@@ -11,7 +11,7 @@ use crate::Environment;
 use crate::error::ConfigError;
 use crate::file::{self, Found, line_at};
 use crate::nearest::nearest;
-use crate::value::{Listen, Names, Services, Value, table};
+use crate::value::{CacheDir, Count, Listen, Names, Services, Size, Value, table};
 
 /// A key of the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,6 +86,9 @@ settings! {
     platforms: Names, "serve", "TELECL_PLATFORMS";
     devices: Names, "serve", "TELECL_DEVICES";
     handshake_timeout: Duration, "serve", "TELECL_HANDSHAKE_TIMEOUT";
+    warm_workers: Count, "serve", "TELECL_WARM_WORKERS";
+    cache_dir: CacheDir, "serve", "TELECL_CACHE_DIR";
+    cache_size: Size, "serve", "TELECL_CACHE_SIZE";
 }
 
 impl Settings {

@@ -1,5 +1,6 @@
 //! Values: from the text of a variable and from TOML.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use telecl_net::Address;
@@ -27,6 +28,18 @@ pub(crate) struct Listen(pub(crate) Vec<Address>);
 /// Parts of names of platforms or devices.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Names(pub(crate) Vec<String>);
+
+/// A small number of something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Count(pub(crate) usize);
+
+/// A number of bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Size(pub(crate) u64);
+
+/// A directory for what can be made again; `None` if nothing is to be kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CacheDir(pub(crate) Option<PathBuf>);
 
 impl Value for Services {
     const EMPTY_COUNTS: bool = true;
@@ -145,6 +158,76 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
     Ok(duration)
 }
 
+impl Value for Count {
+    fn from_text(text: &str) -> Result<Self, String> {
+        let text = text.trim();
+        let count = text.parse().ok().filter(|count| *count <= MOST);
+        count.map(Count).ok_or_else(|| format!("\"{text}\" is not a whole number from 0 to {MOST}"))
+    }
+
+    fn from_toml(value: &DeValue<'_>) -> Result<Self, String> {
+        match value {
+            DeValue::Integer(number) => Count::from_text(&number.to_string()),
+            other => Err(wrong_type(other, "a whole number, without quotes")),
+        }
+    }
+}
+
+/// More than anybody wants of what is counted.
+const MOST: usize = 64;
+
+impl Value for Size {
+    fn from_text(text: &str) -> Result<Self, String> {
+        parse_size(text).map(Size)
+    }
+
+    fn from_toml(value: &DeValue<'_>) -> Result<Self, String> {
+        match value {
+            DeValue::String(text) => Size::from_text(text),
+            DeValue::Integer(_) | DeValue::Float(_) => {
+                Err("is a number without a unit; write a text such as \"512MiB\" or \"1GiB\"".to_owned())
+            }
+            other => Err(wrong_type(other, "a size such as \"1GiB\"")),
+        }
+    }
+}
+
+/// Reads `64KiB`, `512MiB`, `1GiB` or `2TiB`.
+fn parse_size(text: &str) -> Result<u64, String> {
+    let text = text.trim();
+    let bad = || format!("\"{text}\" is not a size; write a whole number and a unit: 512MiB, 1GiB");
+    let digits = text.find(|c: char| !c.is_ascii_digit()).ok_or_else(bad)?;
+    let (number, unit) = text.split_at(digits);
+    let bytes = match unit {
+        "KiB" => 1u64 << 10,
+        "MiB" => 1 << 20,
+        "GiB" => 1 << 30,
+        "TiB" => 1 << 40,
+        _ => return Err(bad()),
+    };
+    number.parse::<u64>().ok().and_then(|number| number.checked_mul(bytes)).ok_or_else(bad)
+}
+
+impl Value for CacheDir {
+    const EMPTY_COUNTS: bool = true;
+
+    fn from_text(text: &str) -> Result<Self, String> {
+        match text.trim() {
+            "" | "none" => Ok(CacheDir(None)),
+            // Relative to what? The service may be started from anywhere.
+            path if !path.starts_with('/') => Err(format!("\"{path}\" is neither an absolute path nor \"none\"")),
+            path => Ok(CacheDir(Some(path.into()))),
+        }
+    }
+
+    fn from_toml(value: &DeValue<'_>) -> Result<Self, String> {
+        match value {
+            DeValue::String(text) => CacheDir::from_text(text),
+            other => Err(wrong_type(other, "a directory such as \"/var/cache/telecl\", or \"none\"")),
+        }
+    }
+}
+
 impl Value for bool {
     fn from_text(text: &str) -> Result<Self, String> {
         match text.trim() {
@@ -239,6 +322,33 @@ mod tests {
             let reason = parse_duration(text).unwrap_err();
             assert!(reason.contains(part), "{text:?}: {reason}");
         }
+    }
+
+    #[test]
+    fn sizes_have_a_number_and_a_unit() {
+        for (text, bytes) in [("64KiB", 64 << 10), (" 512MiB ", 512 << 20), ("1GiB", 1 << 30), ("0MiB", 0)] {
+            assert_eq!(parse_size(text), Ok(bytes), "{text}");
+        }
+        for text in ["", "1", "GiB", "1GB", "1 GiB", "-1MiB", "1.5GiB", "99999999999999999999MiB", "99999999TiB"] {
+            assert!(parse_size(text).unwrap_err().contains("is not a size"), "{text}");
+        }
+    }
+
+    #[test]
+    fn counts_are_small() {
+        assert_eq!(Count::from_text(" 0"), Ok(Count(0)));
+        assert_eq!(Count::from_text("64"), Ok(Count(64)));
+        for text in ["", "-1", "65", "1.0", "two"] {
+            assert!(Count::from_text(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_cache_is_an_absolute_directory_or_none() {
+        assert_eq!(CacheDir::from_text("/var/cache/x"), Ok(CacheDir(Some("/var/cache/x".into()))));
+        assert_eq!(CacheDir::from_text("none"), Ok(CacheDir(None)));
+        assert_eq!(CacheDir::from_text(""), Ok(CacheDir(None)));
+        assert!(CacheDir::from_text("cache").unwrap_err().contains("absolute"));
     }
 
     #[test]

@@ -101,6 +101,9 @@ fn a_file_sets_every_key() {
         platforms = ["NVIDIA"]
         devices = ["H200", "A100"]
         handshake_timeout = "1m"
+        warm_workers = 3
+        cache_dir = "/srv/telecl"
+        cache_size = "10GiB"
         "#,
     );
     let driver = place.driver().unwrap();
@@ -111,6 +114,22 @@ fn a_file_sets_every_key() {
     assert_eq!(serve.listen.len(), 2);
     assert_eq!((serve.platforms, serve.devices), (vec!["NVIDIA".to_owned()], vec!["H200".into(), "A100".into()]));
     assert_eq!(serve.handshake_timeout, Duration::from_secs(60));
+    assert_eq!((serve.warm_workers, serve.cache_size), (3, 10 << 30));
+    assert_eq!(serve.cache_dir.as_deref(), Some(Path::new("/srv/telecl")));
+}
+
+#[test]
+fn programs_are_kept_in_the_user_s_cache_unless_told_otherwise() {
+    let cache = |place: Place| place.serve().unwrap().cache_dir;
+    let home = || Place::new().set("HOME", "/home/me");
+    assert_eq!(cache(home()), Some("/home/me/.cache/telecl".into()));
+    assert_eq!(cache(home().set("XDG_CACHE_HOME", "/cache")), Some("/cache/telecl".into()));
+    assert_eq!(cache(home().set("XDG_CACHE_HOME", "relative")), Some("/home/me/.cache/telecl".into()));
+    assert_eq!(cache(Place::new()), None);
+    for off in ["", "none"] {
+        assert_eq!(cache(home().set("TELECL_CACHE_DIR", off)), None);
+    }
+    assert_eq!(cache(home().set("TELECL_CACHE_DIR", "/srv")), Some("/srv".into()));
 }
 
 #[test]
@@ -136,7 +155,10 @@ fn every_key_has_a_variable() {
         .set("TELECL_LOCAL_SOCKET", "false")
         .set("TELECL_PLATFORMS", "Portable Computing Language,Intel")
         .set("TELECL_DEVICES", "cpu")
-        .set("TELECL_HANDSHAKE_TIMEOUT", "7s");
+        .set("TELECL_HANDSHAKE_TIMEOUT", "7s")
+        .set("TELECL_WARM_WORKERS", "0")
+        .set("TELECL_CACHE_DIR", "/cache")
+        .set("TELECL_CACHE_SIZE", "1MiB");
     let driver = place.driver().unwrap();
     assert_eq!((driver.connect_timeout, driver.strict), (Duration::from_secs(60), true));
     assert_eq!((driver.plain_names, driver.shared_memory, driver.debug), (true, false, true));
@@ -144,6 +166,7 @@ fn every_key_has_a_variable() {
     assert_eq!((serve.listen[0].to_string().as_str(), serve.local_socket), ("0.0.0.0:9", false));
     assert_eq!(serve.platforms, ["Portable Computing Language", "Intel"]);
     assert_eq!((serve.devices, serve.handshake_timeout), (vec!["cpu".to_owned()], Duration::from_secs(7)));
+    assert_eq!((serve.warm_workers, serve.cache_dir, serve.cache_size), (0, Some("/cache".into()), 1 << 20));
     assert_eq!(driver.source.variables, KEYS.iter().map(|key| key.variable).collect::<Vec<_>>());
 }
 
@@ -365,6 +388,9 @@ fn a_wrong_variable_names_itself() {
         ("TELECL_LISTEN", ":7701", "no host"),
         ("TELECL_DEVICES", "a,,b", "empty name"),
         ("TELECL_HANDSHAKE_TIMEOUT", "soon", "not a duration"),
+        ("TELECL_WARM_WORKERS", "many", "not a whole number"),
+        ("TELECL_CACHE_DIR", "here", "neither an absolute path"),
+        ("TELECL_CACHE_SIZE", "1", "not a size"),
     ] {
         let message = Place::new().set(variable, value).driver().unwrap_err();
         assert!(message.starts_with(&format!("{variable}: ")) && message.contains(part), "{message}");

@@ -3,12 +3,14 @@
 //! A *broker* process listens, welcomes drivers and tells them what the node has; it never loads a vendor's OpenCL. A
 //! *worker* process per session owns the real OpenCL objects, because an OpenCL driver runs its users' code: a kernel
 //! that takes the process down ends one session and nothing else. The session's socket is handed from the one to the
-//! other when the first request arrives, so a program that only lists devices costs no worker.
+//! other when the first request arrives, so a program that only lists devices costs no worker. Workers are started
+//! ahead, and the programs they build are kept by the broker for all sessions.
 //!
 //! The command line uses [`serve`], [`worker_main`] and [`inventory_main`]; everything else is private.
 #![deny(unsafe_code)]
 
 mod broker;
+mod channel;
 mod process;
 mod worker;
 
@@ -23,10 +25,8 @@ mod environment {
     pub(crate) const SERVICES: &str = "TELECL_SERVICES";
     /// Process id of the broker.
     pub(crate) const BROKER: &str = "TELECL_BROKER";
-    /// Number of the session, for the log.
-    pub(crate) const SESSION: &str = "TELECL_SESSION";
-    /// The session's own directory.
+    /// The worker's own directory.
     pub(crate) const SCRATCH: &str = "TELECL_SCRATCH";
-    /// Ids of the root devices that the session may use, separated by commas.
+    /// Ids of the root devices that its session may use, separated by commas.
     pub(crate) const OFFERED: &str = "TELECL_OFFERED";
 }

@@ -1,17 +1,24 @@
-//! Starting a worker and waiting for its end.
+//! A session and its worker: the session is handed over, the worker's requests to the broker are answered, its end is
+//! waited for.
 
 use std::io;
+use std::os::fd::AsFd;
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus};
+use std::sync::Arc;
 
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 use telecl_net::{FrameSender, Stream};
 use telecl_wire::reply::Closing;
 use tracing::{debug, warn};
 
-use super::scratch::SessionScratch;
+use super::cache::{Answer, Client, Mailbox};
+use super::pool::Worker;
+use super::session::ANONYMOUS;
 use super::{Broker, WorkerCommand};
+use crate::channel::{Channel, Head, Kind};
 use crate::environment;
 use crate::process::exit_code;
 
@@ -28,49 +35,128 @@ pub(crate) fn command(worker: &WorkerCommand) -> Command {
 
 /// Runs the session's worker to its end, however it ends; says how.
 pub(crate) fn work(broker: &Broker, session: u64, stream: Stream) -> Result<String, String> {
-    let scratch = match broker.scratch.session(session) {
-        Ok(scratch) => scratch,
-        Err(error) => return Err(give_up(stream, &format!("cannot make a directory for the session: {error}"))),
-    };
-    let backup = stream.try_clone().map_err(|error| error.to_string())?;
     broker.sessions.hand_over(session);
-    let child = match spawn(broker, session, stream, &scratch) {
-        Ok(child) => child,
+    let mut socket = Some(stream);
+    // Those that waited may have died unnoticed; the one that is started then has no excuse.
+    for _ in 0..broker.settings.warm_workers + 2 {
+        let worker = match broker.pool.take() {
+            Ok(worker) => worker,
+            Err(error) => {
+                let program = broker.settings.worker.program.display();
+                return Err(give_up(socket, &format!("cannot start the worker {program}: {error}")));
+            }
+        };
+        let ended = run(broker, session, &mut socket, worker);
+        // As long as the socket is here, the worker has not touched it, and another can.
+        if socket.is_none() {
+            return ended;
+        }
+        debug!(session, ?ended, "a worker ended before it took its session over");
+        if broker.sessions.is_stopping() {
+            return Err(give_up(socket, "the service is stopping"));
+        }
+    }
+    Err(give_up(socket, "worker could not start"))
+}
+
+/// Gives the session to the worker, answers its requests, and waits for its end. Takes the socket away as soon as it is
+/// the worker's, who then holds the only handle on it: when the worker ends, so does the connection.
+fn run(broker: &Broker, session: u64, socket: &mut Option<Stream>, worker: Worker) -> Result<String, String> {
+    let Worker { mut child, channel, scratch, .. } = worker;
+    debug!(session, worker = child.id(), "worker gets the session");
+    broker.sessions.work(session, Pid::from_child(&child));
+    let ending = match attend(broker, session, socket, &channel) {
+        Ok(ending) => ending,
         Err(error) => {
-            let program = broker.settings.worker.program.display();
-            return Err(give_up(backup, &format!("cannot start the worker {program}: {error}")));
+            debug!(session, %error, "the worker's channel broke");
+            Ending::Worker
         }
     };
-    // From here on the worker holds the only handle on the socket: when it ends, so does the connection.
-    drop(backup);
-    debug!(session, worker = child.id(), "worker started");
+    if ending == Ending::Driver {
+        // The vendor's driver may never come back from where it is.
+        let _ = child.kill();
+        *socket = None;
+    }
     let ended = wait(broker, session, child);
     if let Err(error) = scratch.remove() {
-        warn!(session, %error, "cannot remove the session's directory");
+        warn!(session, %error, "cannot remove the worker's directory");
     }
-    match ended {
-        Ok(status) => describe(status),
-        Err(error) => Err(format!("cannot wait for the worker: {error}")),
+    match (ending, ended) {
+        (Ending::Driver, _) => Ok("driver closed the connection".to_owned()),
+        (Ending::Worker, Ok(status)) => describe(status),
+        (Ending::Worker, Err(error)) => Err(format!("cannot wait for the worker: {error}")),
     }
 }
 
-/// The socket becomes the worker's standard input: the one descriptor that needs no unsafe code to be passed on. All
-/// others of this process are close-on-exec.
-fn spawn(broker: &Broker, session: u64, stream: Stream, scratch: &SessionScratch) -> io::Result<Child> {
-    command(&broker.settings.worker)
-        .env(environment::SESSION, session.to_string())
-        .env(environment::SCRATCH, scratch.path())
-        .env(environment::OFFERED, broker.offer.device_ids())
-        // Compilers leave files behind when they are killed.
-        .env("TMPDIR", scratch.path())
-        .stdin(Stdio::from(stream.into_fd()))
-        .stdout(Stdio::null())
-        .spawn()
+/// Who ended a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ending {
+    Worker,
+    /// Gone before the worker had the session.
+    Driver,
+}
+
+/// Hands the session over and answers what the worker asks, until it closes the channel.
+fn attend(broker: &Broker, session: u64, socket: &mut Option<Stream>, channel: &Channel) -> io::Result<Ending> {
+    let mailbox = Arc::new(Mailbox::new()?);
+    let cache = broker.cache.client(session, ANONYMOUS, Arc::clone(&mailbox));
+    if let Some(socket) = socket {
+        channel.hand_over(session, socket.as_fd())?;
+    }
+    loop {
+        let mut polled = vec![
+            PollFd::from_borrowed_fd(channel.as_fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(mailbox.as_fd(), PollFlags::IN),
+        ];
+        // Errors and hang-ups are reported unasked.
+        polled.extend(socket.as_ref().map(|socket| PollFd::new(socket, PollFlags::RDHUP)));
+        match poll(&mut polled, None) {
+            Err(Errno::INTR) => continue,
+            other => other?,
+        };
+        let ready: Vec<bool> = polled.iter().map(|polled| !polled.revents().is_empty()).collect();
+        if ready[1] {
+            for answer in mailbox.take() {
+                send(channel, answer)?;
+            }
+        }
+        if ready[0] {
+            let Some((head, content)) = channel.receive()? else { return Ok(Ending::Worker) };
+            match head.kind {
+                Kind::Begun => *socket = None,
+                _ => ask(&cache, head, content)?,
+            }
+        } else if ready.get(2) == Some(&true) {
+            return Ok(Ending::Driver);
+        }
+    }
+}
+
+fn send(channel: &Channel, answer: Answer) -> io::Result<()> {
+    match answer {
+        Answer::Hit(number, content) => channel.send(Head::new(Kind::Hit).number(number), &content),
+        Answer::Build(number) => channel.send(Head::new(Kind::Build).number(number), &[]),
+    }
+}
+
+fn ask(cache: &Client<'_>, head: Head, content: Vec<u8>) -> io::Result<()> {
+    match head.kind {
+        Kind::Lookup => cache.lookup(head.number, head.key),
+        Kind::Store => cache.store(head.key, content),
+        Kind::Failed => cache.failed(head.key),
+        Kind::Unkept => cache.unkept(head.key),
+        Kind::Forget => cache.forget(head.key),
+        // It was taken before it could say so to the spawner.
+        Kind::Ready => {}
+        Kind::Begin | Kind::Begun | Kind::Hit | Kind::Build => {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "a worker says nothing of the kind"));
+        }
+    }
+    Ok(())
 }
 
 fn wait(broker: &Broker, session: u64, mut child: Child) -> io::Result<ExitStatus> {
     let pid = Pid::from_child(&child);
-    broker.sessions.work(session, pid);
     // Waits without reaping, so that the process id cannot be another's while the registry still has it.
     while let Err(Errno::INTR) = waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT) {}
     broker.sessions.hand_over(session);
@@ -95,8 +181,10 @@ fn signal_name(signal: i32) -> String {
 }
 
 /// Tells the driver why there is no worker, and returns the reason.
-fn give_up(stream: Stream, reason: &str) -> String {
-    // The driver may have left meanwhile.
-    let _ = FrameSender::new(stream).send(&Closing { reason }, &[]);
+fn give_up(socket: Option<Stream>, reason: &str) -> String {
+    if let Some(socket) = socket {
+        // The driver may have left meanwhile.
+        let _ = FrameSender::new(socket).send(&Closing { reason }, &[]);
+    }
     reason.to_owned()
 }

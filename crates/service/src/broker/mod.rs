@@ -1,13 +1,16 @@
-//! The broker: listens, welcomes, starts workers, and outlives whatever happens to them.
+//! The broker: listens, welcomes, starts workers, keeps built programs, and outlives whatever happens to them.
 //!
-//! Threads: the caller of [`serve`] accepts connections; each connection has a thread of its own, which later waits for
-//! the connection's worker (it must be the one that started it: PR_SET_PDEATHSIG fires when that *thread* ends).
+//! Threads: the caller of [`serve`] accepts connections; each connection has a thread of its own, which later answers
+//! the connection's worker and waits for its end; the spawner starts all workers (PR_SET_PDEATHSIG fires when the
+//! *thread* ends that started a process, so this one lives as long as the broker).
 #![forbid(unsafe_code)]
 
+mod cache;
 mod greeting;
 mod launch;
 mod listen;
 mod offer;
+mod pool;
 mod registry;
 mod scratch;
 mod session;
@@ -23,8 +26,10 @@ use std::time::Duration;
 use telecl_net::Address;
 use tracing::{info, warn};
 
+use self::cache::Cache;
 use self::listen::Listeners;
 use self::offer::Offer;
+use self::pool::Pool;
 use self::registry::Registry;
 use self::scratch::Scratch;
 use self::stop::StopSignal;
@@ -41,15 +46,29 @@ pub struct ServeSettings {
     pub devices: Vec<String>,
     /// How long a connection may take to introduce itself.
     pub handshake_timeout: Duration,
+    /// How many workers are started ahead.
+    pub warm_workers: usize,
+    /// Where built programs are kept; `None` keeps them in memory only.
+    pub cache_dir: Option<PathBuf>,
+    /// How many bytes of them.
+    pub cache_size: u64,
     pub worker: WorkerCommand,
 }
 
 impl ServeSettings {
-    /// Everything as usual: all devices, five seconds to say hello.
+    /// All devices, five seconds to say hello, no worker ahead, and no file outlives the service.
     pub fn new(listen: Vec<Address>, worker: WorkerCommand) -> ServeSettings {
-        let handshake_timeout = Duration::from_secs(5);
-        let (platforms, devices) = (Vec::new(), Vec::new());
-        ServeSettings { listen, local_socket: true, platforms, devices, handshake_timeout, worker }
+        ServeSettings {
+            listen,
+            local_socket: true,
+            platforms: Vec::new(),
+            devices: Vec::new(),
+            handshake_timeout: Duration::from_secs(5),
+            warm_workers: 0,
+            cache_dir: None,
+            cache_size: 1 << 30,
+            worker,
+        }
     }
 }
 
@@ -79,6 +98,8 @@ pub enum ServeError {
     Signals(io::Error),
     #[error("cannot make a directory in {place}: {cause}; set TMPDIR to one that you may write to", place = std::env::temp_dir().display())]
     Scratch { cause: io::Error },
+    #[error("cannot start what starts workers: {0}")]
+    Spawner(io::Error),
     #[error("cannot wait for connections: {0}")]
     Wait(io::Error),
 }
@@ -98,6 +119,8 @@ struct Broker {
     /// Connections that have not introduced themselves yet.
     strangers: AtomicUsize,
     sessions: Registry,
+    pool: Pool,
+    cache: Cache,
     scratch: Scratch,
 }
 
@@ -108,8 +131,11 @@ pub fn serve(settings: ServeSettings, ready: impl FnOnce(&[Address])) -> Result<
     let listeners = Listeners::bind(&settings.listen, settings.local_socket)?;
     let scratch = Scratch::new().map_err(|cause| ServeError::Scratch { cause })?;
     let offer = offer::take_inventory(&settings);
+    let directory = settings.cache_dir.as_ref().map(|directory| directory.join("programs"));
     let broker = Arc::new(Broker {
         offer,
+        pool: Pool::new().map_err(ServeError::Spawner)?,
+        cache: Cache::new(directory.as_deref(), settings.cache_size),
         settings,
         node: telecl_net::host_name(),
         socket: listeners.socket(),
@@ -120,6 +146,7 @@ pub fn serve(settings: ServeSettings, ready: impl FnOnce(&[Address])) -> Result<
         sessions: Registry::default(),
         scratch,
     });
+    pool::start(&broker).map_err(ServeError::Spawner)?;
     let addresses = listeners.addresses();
     let listening = addresses.iter().map(Address::to_string).collect::<Vec<_>>().join(" ");
     info!(
@@ -136,6 +163,7 @@ pub fn serve(settings: ServeSettings, ready: impl FnOnce(&[Address])) -> Result<
     if left > 0 {
         warn!(sessions = left, "some sessions did not end in time");
     }
+    broker.pool.stop();
     // Not left to the last thread that drops the broker: the process may end before.
     broker.scratch.remove();
     info!("service stopped");

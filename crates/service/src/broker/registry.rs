@@ -42,6 +42,11 @@ impl Registry {
         !state.stopping
     }
 
+    /// Whether all sessions are being ended.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.lock().stopping
+    }
+
     /// The session now belongs to a worker, and its socket with it.
     pub(crate) fn work(&self, session: u64, worker: Pid) {
         let mut state = self.lock();

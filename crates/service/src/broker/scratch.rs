@@ -1,6 +1,6 @@
-//! Directories for the sessions' files, which go away whatever happens.
+//! Directories for the workers' files, which go away whatever happens.
 //!
-//! A session's directory is removed when its worker has ended. All are below one directory of the broker, which holds a
+//! A worker's directory is removed when it has ended. All are below one directory of the broker, which holds a
 //! lock in it as long as it lives; what a broker that was killed has left behind is removed by the next one.
 
 use std::fs::{self, File};
@@ -22,9 +22,9 @@ pub(crate) struct Scratch {
     _lock: File,
 }
 
-/// The directory of one session.
+/// The directory of one worker.
 #[derive(Debug)]
-pub(crate) struct SessionScratch(TempDir);
+pub(crate) struct WorkerScratch(TempDir);
 
 impl Scratch {
     pub(crate) fn new() -> io::Result<Scratch> {
@@ -40,9 +40,8 @@ impl Scratch {
         Ok(Scratch { directory, _lock: lock })
     }
 
-    pub(crate) fn session(&self, session: u64) -> io::Result<SessionScratch> {
-        let prefix = format!("session-{session}-");
-        tempfile::Builder::new().prefix(&prefix).tempdir_in(self.directory.path()).map(SessionScratch)
+    pub(crate) fn worker(&self) -> io::Result<WorkerScratch> {
+        tempfile::Builder::new().prefix("worker-").tempdir_in(self.directory.path()).map(WorkerScratch)
     }
 
     /// Removes everything at the end of the service.
@@ -53,7 +52,7 @@ impl Scratch {
     }
 }
 
-impl SessionScratch {
+impl WorkerScratch {
     pub(crate) fn path(&self) -> &Path {
         self.0.path()
     }
@@ -89,18 +88,18 @@ mod tests {
     fn what_the_dead_leave_is_removed_and_the_living_are_left_alone() {
         let base = tempfile::tempdir().unwrap();
         let living = Scratch::below(base.path()).unwrap();
-        let session = living.session(7).unwrap();
+        let worker = living.worker().unwrap();
         let dead = Scratch::below(base.path()).unwrap();
         let left = dead.directory.path().to_owned();
-        fs::create_dir(left.join("session-1-x")).unwrap();
+        fs::create_dir(left.join("worker-x")).unwrap();
         // As if killed: the lock goes, the directory stays.
         let Scratch { directory, _lock } = dead;
         drop(_lock);
         let _ = directory.keep();
         drop(Scratch::below(base.path()).unwrap());
         assert!(!left.exists());
-        assert!(session.path().is_dir());
-        session.remove().unwrap();
+        assert!(worker.path().is_dir());
+        worker.remove().unwrap();
         drop(living);
         assert_eq!(fs::read_dir(base.path()).unwrap().count(), 0);
     }

@@ -1,21 +1,31 @@
 //! Builds, compiles and links: beside the stream of requests, in threads of their own.
+//!
+//! A program that another session has built comes from the broker's cache: the vendor makes it of its binary, and the
+//! driver gets the report that the compiler's run gave. A program that is compiled and then linked is looked up twice.
+//! Of its compilation only the report is kept: the compiler runs after all if the result of the link is not in the
+//! cache, or if the program asks for what was compiled.
 
 use std::ffi::{CStr, CString};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread;
 
-use telecl_opencl::{ClError, ClResult, Context, Device, Program};
+use telecl_opencl::{ClError, ClResult, Context, Device, Program, info};
 use telecl_sys::*;
-use telecl_wire::Ids;
 use telecl_wire::request::{Build, Compile, Link};
+use telecl_wire::{FIRST_DRIVER_ID, Ids};
+use tracing::debug;
 
+use super::cache::{Cache, Found, Permit};
+use super::entry;
 use super::includes::Trees;
 use super::link;
-use super::program::ProgramSlot;
-use super::report::{DeviceIds, build_report, is_nvidia};
+use super::program::{Compiled, Offer, ProgramSlot};
+use super::recipe::{Recipe, Step};
+use super::report::{DeviceIds, Params, build_report, is_nvidia};
 use super::session::Session;
 use super::start::guarded;
+use crate::channel::Key;
 
 /// More builds at once than this are refused; each has a thread and a compiler.
 const MOST_BUILDS: usize = 64;
@@ -31,11 +41,64 @@ struct Job {
     call: u64,
     slot: Arc<ProgramSlot>,
     ids: DeviceIds,
-    /// (tree, directory) of the include trees in the options.
+    /// Those in the options.
     trees: Trees,
     link: Arc<link::Link>,
+    cache: Arc<Cache>,
     /// The program did not ask for argument information, so it is not to see what we asked for.
     hides_args: bool,
+    /// How the cache knows what is made, if it may.
+    known: Option<Known>,
+}
+
+/// What the cache is asked for.
+struct Known {
+    key: Key,
+    target: Target,
+    /// With which a binary is made into a program.
+    options: CString,
+    /// For a compilation: how it can be made up for.
+    pending: Option<Arc<PendingCompile>>,
+}
+
+impl Known {
+    fn is_left_to_vendor(&self) -> bool {
+        self.pending.is_none() && entry::is_left_to(&self.target.device)
+    }
+}
+
+/// The one device of a context. Programs for several devices are not kept.
+#[derive(Clone)]
+struct Target {
+    id: u64,
+    device: Device,
+    context: Context,
+}
+
+/// A compilation whose report came from the cache.
+#[derive(Debug)]
+pub(crate) struct PendingCompile {
+    devices: Vec<Device>,
+    options: CString,
+    asks_for_args: bool,
+    headers: Vec<(CString, Program)>,
+    /// Keeps the include files.
+    _trees: Trees,
+    done: OnceLock<i32>,
+}
+
+impl PendingCompile {
+    /// Runs the compiler, once. Whoever comes second waits for the first.
+    pub(crate) fn run(&self, program: &Program) -> ClResult<()> {
+        check(*self.done.get_or_init(|| self.compile(program)))
+    }
+
+    fn compile(&self, program: &Program) -> i32 {
+        let headers: Vec<(&CStr, &Program)> =
+            self.headers.iter().map(|(name, program)| (name.as_c_str(), program)).collect();
+        let compile = |options: &CStr| program.compile(&self.devices, options, &headers);
+        status_of(asking_for_args(self.asks_for_args, &self.options, compile))
+    }
 }
 
 impl Session {
@@ -44,17 +107,21 @@ impl Session {
             let slot = Arc::clone(self.programs.get(request.program)?);
             let (options, trees) = self.options(request.options, CL_INVALID_BUILD_OPTIONS)?;
             let devices = self.devices_of(request.devices)?;
-            let program = slot.program()?.clone();
-            Ok((self.job("Build", request.call, request.devices, slot, trees), program, devices, options))
+            let program = slot.begin()?;
+            let ask = slot.source().is_some() && may_ask_for_args(&devices, &options);
+            let mut job = self.job("Build", request.call, request.devices, slot, trees);
+            job.hides_args = ask;
+            job.known = self.target(job.slot.context(), request.devices).and_then(|target| {
+                let key = source_key(Step::Build, &target, &job, request.options, &[])?;
+                Some(Known { key, target, options: options.clone(), pending: None })
+            });
+            Ok((job, program, devices, options, ask))
         };
         match prepared() {
-            Ok((job, program, devices, options)) => {
-                let ask = job.slot.is_from_source() && may_ask_for_args(&devices, &options);
-                job.asked_for_args(ask).start(move || {
-                    let built = asking_for_args(ask, &options, |options| program.build(&devices, options));
-                    (status_of(built), Some(program))
-                });
-            }
+            Ok((job, program, devices, options, ask)) => job.start(move || {
+                let built = asking_for_args(ask, &options, |options| program.build(&devices, options));
+                (status_of(built), Some(program))
+            }),
             Err(error) => self.link.answer("Build", request.call, &Err(error)),
         }
     }
@@ -64,48 +131,70 @@ impl Session {
             let slot = Arc::clone(self.programs.get(request.program)?);
             let (options, trees) = self.options(request.options, CL_INVALID_COMPILER_OPTIONS)?;
             let devices = self.devices_of(request.devices)?;
-            let headers: ClResult<Vec<(CString, Program)>> = request
-                .headers
-                .iter()
-                .map(|header| {
-                    let name = CString::new(header.name).map_err(|_| ClError(CL_INVALID_VALUE))?;
-                    Ok((name, self.program(header.program)?.clone()))
-                })
-                .collect();
-            let program = slot.program()?.clone();
-            Ok((self.job("Compile", request.call, request.devices, slot, trees), program, devices, options, headers?))
+            let mut headers = Vec::new();
+            let mut sources = Vec::new();
+            for header in &request.headers {
+                let name = CString::new(header.name).map_err(|_| ClError(CL_INVALID_VALUE))?;
+                let slot = self.programs.get(header.program)?;
+                sources.push((header.name, Arc::clone(slot)));
+                headers.push((name, slot.program()?));
+            }
+            let program = slot.begin()?;
+            let ask = slot.source().is_some() && may_ask_for_args(&devices, &options);
+            let pending = Arc::new(PendingCompile {
+                devices,
+                options: options.clone(),
+                asks_for_args: ask,
+                headers,
+                _trees: trees.clone(),
+                done: OnceLock::new(),
+            });
+            let mut job = self.job("Compile", request.call, request.devices, slot, trees);
+            job.hides_args = ask;
+            job.known = self.target(job.slot.context(), request.devices).and_then(|target| {
+                let key = source_key(Step::Compile, &target, &job, request.options, &sources)?;
+                Some(Known { key, target, options, pending: Some(Arc::clone(&pending)) })
+            });
+            Ok((job, program, pending))
         };
         match prepared() {
-            Ok((job, program, devices, options, headers)) => {
-                let ask = job.slot.is_from_source() && may_ask_for_args(&devices, &options);
-                job.asked_for_args(ask).start(move || {
-                    let headers: Vec<(&CStr, &Program)> =
-                        headers.iter().map(|(name, program)| (name.as_c_str(), program)).collect();
-                    let compiled =
-                        asking_for_args(ask, &options, |options| program.compile(&devices, options, &headers));
-                    (status_of(compiled), Some(program))
-                });
-            }
+            Ok((job, program, pending)) => job.start(move || (pending.compile(&program), Some(program))),
             Err(error) => self.link.answer("Compile", request.call, &Err(error)),
         }
     }
 
     pub(super) fn link(&mut self, request: &Link<'_>) {
-        type Prepared = (Context, Vec<Device>, CString, Trees, Vec<Program>);
-        let prepared = || -> ClResult<Prepared> {
+        let prepared = || {
             let context = self.context(request.context)?.clone();
             let (options, trees) = self.options(request.options, CL_INVALID_LINKER_OPTIONS)?;
             let devices = self.devices_of(request.devices)?;
-            let inputs: ClResult<Vec<Program>> = request.inputs.iter().map(|id| self.program(id).cloned()).collect();
-            Ok((context, devices, options, trees, inputs?))
+            let inputs: ClResult<Vec<Arc<ProgramSlot>>> =
+                request.inputs.iter().map(|id| self.programs.get(id).cloned()).collect();
+            let inputs = inputs?;
+            let programs: ClResult<Vec<Program>> = inputs.iter().map(|input| input.program()).collect();
+            Ok((context, devices, options, trees, inputs, programs?))
         };
         match prepared() {
-            Ok((context, devices, options, trees, inputs)) => {
+            Ok((context, devices, options, trees, inputs, programs)) => {
                 let slot = ProgramSlot::empty(request.context);
                 self.programs.insert(request.id, Ok(Arc::clone(&slot)));
-                self.job("Link", request.call, request.devices, slot, trees).start(move || {
-                    let inputs: Vec<&Program> = inputs.iter().collect();
-                    context.link_program(&devices, &options, &inputs)
+                let mut job = self.job("Link", request.call, request.devices, slot, trees);
+                job.known = self
+                    .target(request.context, request.devices)
+                    .and_then(|target| known_link(target, &inputs, request.options));
+                let cache = Arc::clone(&self.cache);
+                job.start(move || {
+                    for (input, program) in inputs.iter().zip(&programs) {
+                        if let Some(Compiled { key, pending: Some(pending), .. }) = input.compiled()
+                            && pending.run(program).is_err()
+                        {
+                            // The compiler has refused what it took before.
+                            cache.forget(key);
+                            return (CL_LINK_PROGRAM_FAILURE, None);
+                        }
+                    }
+                    let programs: Vec<&Program> = programs.iter().collect();
+                    context.link_program(&devices, &options, &programs)
                 });
             }
             Err(error) => {
@@ -117,7 +206,17 @@ impl Session {
 
     fn job(&self, name: &'static str, call: u64, devices: Ids<'_>, slot: Arc<ProgramSlot>, trees: Trees) -> Job {
         let ids = self.device_ids().named(devices);
-        Job { name, call, slot, ids, trees, link: Arc::clone(&self.link), hides_args: false }
+        let (link, cache) = (Arc::clone(&self.link), Arc::clone(&self.cache));
+        Job { name, call, slot, ids, trees, link, cache, hides_args: false, known: None }
+    }
+
+    /// The device of a context that has one, if that is what is built for. Sub-devices do not count.
+    fn target(&self, context: u64, devices: Ids<'_>) -> Option<Target> {
+        let context = self.context(context).ok()?.clone();
+        let handle = info::number(&context.info(CL_CONTEXT_DEVICES).ok()?)?;
+        let (id, device) = self.devices.iter().find(|(_, device)| device.raw() as u64 == handle)?;
+        let meant = devices.is_empty() || devices.iter().eq([id]);
+        (meant && id < FIRST_DRIVER_ID).then(|| Target { id, device: device.clone(), context })
     }
 
     /// The options as the vendor gets them, and the include trees they name.
@@ -126,6 +225,46 @@ impl Session {
         let (options, trees) = self.includes.expand(options).ok_or(invalid)?;
         Ok((CString::new(options).map_err(|_| invalid)?, trees))
     }
+}
+
+/// What a program is known by that is made from source; `None` if it depends on what we cannot see.
+fn source_key(
+    step: Step,
+    target: &Target,
+    job: &Job,
+    options: &[u8],
+    headers: &[(&[u8], Arc<ProgramSlot>)],
+) -> Option<Key> {
+    let mut recipe = Recipe::new(step, &target.device);
+    let mut plain = recipe.add_options(options, &job.trees);
+    recipe.add(&[u8::from(job.hides_args)]);
+    let mut add = |slot: &ProgramSlot| {
+        let source = slot.source()?;
+        plain &= !source.reaches_out;
+        recipe.add(&source.digest);
+        Some(())
+    };
+    add(&job.slot)?;
+    for (_, slot) in headers {
+        add(slot)?;
+    }
+    headers.iter().for_each(|(name, _)| recipe.add(name));
+    plain.then(|| recipe.key())
+}
+
+/// What the result of a link is known by: one compiled program becomes an executable. (Of several, a vendor might need
+/// the options of each to make their binary a program again.)
+fn known_link(target: Target, inputs: &[Arc<ProgramSlot>], options: &[u8]) -> Option<Known> {
+    let [input] = inputs else { return None };
+    let compiled = input.compiled()?;
+    let mut recipe = Recipe::new(Step::Link, &target.device);
+    recipe.add(&compiled.key);
+    if !recipe.add_options(options, &[]) {
+        return None;
+    }
+    // Options for code generation are given to the compiler, and NVIDIA heeds them when it loads a binary.
+    let options = [compiled.options.to_bytes(), b" ", options].concat();
+    Some(Known { key: recipe.key(), target, options: CString::new(options).ok()?, pending: None })
 }
 
 /// The option without which many compilers forget what a kernel's arguments are; known since OpenCL 1.2.
@@ -155,49 +294,153 @@ fn status_of(result: ClResult<()>) -> i32 {
     result.map_or_else(ClError::code, |()| CL_SUCCESS)
 }
 
+/// Runs `work` beside the session, if there are not too many already; otherwise answers with an error.
+pub(crate) fn beside(link: &Arc<link::Link>, name: &'static str, call: u64, work: impl FnOnce() + Send + 'static) {
+    if BUILDS.fetch_add(1, Ordering::Relaxed) >= MOST_BUILDS {
+        BUILDS.fetch_sub(1, Ordering::Relaxed);
+        return link.answer(name, call, &Err(ClError(CL_OUT_OF_RESOURCES)));
+    }
+    let thread = thread::Builder::new().name("telecl-build".into()).stack_size(STACK);
+    let guard = Arc::clone(link);
+    let started = thread.spawn(move || {
+        guarded(&guard, "build", work);
+        BUILDS.fetch_sub(1, Ordering::Relaxed);
+    });
+    if started.is_err() {
+        BUILDS.fetch_sub(1, Ordering::Relaxed);
+        link.answer(name, call, &Err(ClError(CL_OUT_OF_HOST_MEMORY)));
+    }
+}
+
+/// What came from the cache.
+struct Loaded {
+    program: Program,
+    report: Vec<u8>,
+    params: Params,
+    /// Of an executable.
+    binary: Option<Vec<u8>>,
+}
+
 impl Job {
-    fn asked_for_args(self, hides_args: bool) -> Job {
-        Job { hides_args, ..self }
-    }
-
-    /// Runs `work` beside the session and replies with its report. `work` returns a status and the program, if any.
+    /// Runs `work` beside the session, unless its result is in the cache, and replies with its report. `work` returns a
+    /// status and the program, if any.
     fn start(self, work: impl FnOnce() -> (i32, Option<Program>) + Send + 'static) {
-        let (link, call) = (Arc::clone(&self.link), self.call);
-        if BUILDS.fetch_add(1, Ordering::Relaxed) >= MOST_BUILDS {
-            BUILDS.fetch_sub(1, Ordering::Relaxed);
-            return link.answer(self.name, call, &Err(ClError(CL_OUT_OF_RESOURCES)));
-        }
-        let thread = thread::Builder::new().name("telecl-build".into()).stack_size(STACK);
-        let started = thread.spawn(move || {
-            let link = Arc::clone(&self.link);
-            guarded(&link, "build", || {
+        beside(&Arc::clone(&self.link), self.name, self.call, move || match self.find() {
+            Ok(loaded) => self.finish_with(loaded),
+            Err(permit) => {
                 let (status, program) = work();
-                self.finish(status, program);
-            });
-            BUILDS.fetch_sub(1, Ordering::Relaxed);
+                self.finish(status, program, permit);
+            }
         });
-        if started.is_err() {
-            BUILDS.fetch_sub(1, Ordering::Relaxed);
-            link.answer("Build", call, &Err(ClError(CL_OUT_OF_HOST_MEMORY)));
-        }
     }
 
-    fn finish(self, status: i32, program: Option<Program>) {
+    /// Looks in the cache. What is there may be of no use; then it is built, and kept instead.
+    fn find(&self) -> Result<Loaded, Option<Permit>> {
+        let Some(known) = &self.known else { return Err(None) };
+        for _ in 0..2 {
+            match self.cache.lookup(known.key) {
+                Found::Hit(entry) => match self.load(known, &entry) {
+                    Some(loaded) => return Ok(loaded),
+                    None => {
+                        debug!(session = self.link.session(), call = self.name, "what was kept is of no use");
+                        self.cache.forget(known.key);
+                    }
+                },
+                Found::Build(permit) => return Err(Some(permit)),
+                Found::Nothing => break,
+            }
+        }
+        Err(None)
+    }
+
+    fn load(&self, known: &Known, kept: &[u8]) -> Option<Loaded> {
+        let Known { target, options, pending, .. } = known;
+        let (general, binary) = if pending.is_some() { (kept, None) } else { entry::parts(kept)? };
+        let (report, params) = entry::special(general, target.id, &self.trees)?;
+        let program = match binary {
+            Some(binary) => entry::load(&target.context, &target.device, options, general, binary)?,
+            None => self.slot.program().ok()?,
+        };
+        Some(Loaded { program, report, params, binary: binary.map(<[u8]>::to_vec) })
+    }
+
+    fn finish_with(self, loaded: Loaded) {
+        let Loaded { program, report, params, binary } = loaded;
+        debug!(session = self.link.session(), call = self.name, "taken from the cache");
+        self.slot.fill(program, params);
+        if let Some(binary) = binary {
+            self.slot.set_binary(&binary);
+        }
+        if let Some(Known { key, options, pending: Some(pending), .. }) = self.known {
+            self.slot.set_compiled(Compiled { key, options, pending: Some(pending) });
+        }
+        self.link.reply(self.call, CL_SUCCESS, &report);
+    }
+
+    fn finish(self, status: i32, program: Option<Program>, permit: Option<Permit>) {
         if status != CL_SUCCESS {
-            tracing::debug!(session = self.link.session(), call = self.name, error = %ClError(status), "call failed");
+            debug!(session = self.link.session(), call = self.name, error = %ClError(status), "call failed");
         }
         let report = match &program {
             Some(program) => {
                 let (report, params) = build_report(program, &self.ids, &self.trees, self.hides_args);
-                self.slot.set_params(params);
+                // A program that was linked becomes known before the driver hears of it.
+                self.slot.fill(program.clone(), params);
                 report
             }
             None => Vec::new(),
         };
-        // A program that was linked becomes known before the driver hears of it.
-        if let Some(program) = program {
-            self.slot.fill(program);
+        let known = self.known.filter(|_| status == CL_SUCCESS);
+        if let Some(Known { key, options, pending: Some(_), .. }) = &known {
+            self.slot.set_compiled(Compiled { key: *key, options: options.clone(), pending: None });
         }
+        let keeper = match (known, program, permit) {
+            (Some(known), Some(program), Some(permit)) => entry::general(&report, &self.trees)
+                .map(|general| Keeper::new(Arc::clone(&self.slot), known, program, permit, general)),
+            _ => None,
+        };
         self.link.reply(self.call, status, &report);
+        // All that follows is for others.
+        if let Some(keeper) = keeper {
+            keeper.keep();
+        }
+    }
+}
+
+/// What it takes to keep a program that was just built.
+struct Keeper {
+    slot: Arc<ProgramSlot>,
+    generation: u64,
+    known: Known,
+    program: Program,
+    permit: Permit,
+    general: Vec<u8>,
+}
+
+impl Keeper {
+    fn new(slot: Arc<ProgramSlot>, known: Known, program: Program, permit: Permit, general: Vec<u8>) -> Keeper {
+        // The program may ask for its binary as soon as it hears of the build.
+        if known.is_left_to_vendor() {
+            slot.set_offer(Offer { key: known.key, general: general.clone() });
+        }
+        let generation = slot.generation();
+        Keeper { slot, generation, known, program, permit, general }
+    }
+
+    fn keep(self) {
+        let Keeper { slot, generation, known, program, permit, general } = self;
+        if known.pending.is_some() {
+            return permit.store(&general);
+        }
+        if known.is_left_to_vendor() {
+            return permit.leave_to_vendor();
+        }
+        let binaries = slot.ask_for_binaries(&program).unwrap_or_default();
+        // If it was built anew meanwhile, they may be of the new build.
+        if slot.generation() == generation
+            && let Some(entry) = entry::executable(&general, &program, &binaries)
+        {
+            permit.store(&entry);
+        }
     }
 }

@@ -5,6 +5,7 @@ use std::fs::{self, DirBuilder, File};
 use std::io::{self, Write};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 use telecl_opencl::{ClError, ClResult};
@@ -20,22 +21,51 @@ const MOST_BYTES: u64 = 1 << 30;
 const MOST_FILES: usize = 1 << 16;
 const LONGEST_PATH: usize = 1024;
 
-/// Include trees and their directories.
-pub(crate) type Trees = Vec<(u64, String)>;
+/// The include trees that some options name, in their order there.
+pub(crate) type Trees = Vec<Tree>;
+
+/// An include tree.
+#[derive(Clone, Debug)]
+pub(crate) struct Tree {
+    pub(crate) id: u64,
+    pub(crate) directory: Arc<TreeDirectory>,
+    /// Stands for the paths and contents of its files; `None` if what they include may lie outside.
+    pub(crate) digest: Option<[u8; 32]>,
+}
+
+/// Where a tree is. It goes when nobody needs it: a compilation may be put off until after the driver has released it.
+#[derive(Debug)]
+pub(crate) struct TreeDirectory(pub(crate) String);
+
+impl Drop for TreeDirectory {
+    fn drop(&mut self) {
+        // The broker removes what is left.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
 
 /// The session's include files, below its scratch directory, which the broker removes in the end.
 #[derive(Debug)]
 pub(crate) struct Includes {
     scratch: PathBuf,
-    files: HashMap<[u8; 32], PathBuf>,
+    files: HashMap<[u8; 32], StoredFile>,
     bytes: u64,
-    /// Directories of the trees, or that a tree could not be made.
-    trees: HashMap<u64, Option<PathBuf>>,
+    /// The trees, or that one could not be made.
+    trees: HashMap<u64, Option<Tree>>,
+    /// How many there were, for their names.
+    made: u64,
+}
+
+#[derive(Debug)]
+struct StoredFile {
+    path: PathBuf,
+    /// Includes files by their place on this machine.
+    reaches_out: bool,
 }
 
 impl Includes {
     pub(crate) fn new(scratch: PathBuf) -> Includes {
-        Includes { scratch, files: HashMap::new(), bytes: 0, trees: HashMap::new() }
+        Includes { scratch, files: HashMap::new(), bytes: 0, trees: HashMap::new(), made: 0 }
     }
 
     fn store(&mut self, hash: [u8; 32], content: &[u8]) -> io::Result<()> {
@@ -54,36 +84,42 @@ impl Includes {
         let path = directory.join(self.files.len().to_string());
         File::create(&path)?.write_all(content)?;
         self.bytes = bytes;
-        self.files.insert(hash, path);
+        self.files.insert(hash, StoredFile { path, reaches_out: reaches_out(content) });
         Ok(())
     }
 
     fn make(&mut self, tree: u64, files: &[TreeFile<'_>]) -> io::Result<()> {
-        self.remove_tree(tree);
         self.trees.insert(tree, None);
         if files.len() > MOST_FILES {
             return Err(refused("the tree has too many files"));
         }
-        let root = self.scratch.join(format!("tree-{tree}"));
+        self.made += 1;
+        let root = self.scratch.join(format!("tree-{}", self.made));
         make_directory(&root)?;
+        let name = root.to_str().ok_or_else(|| refused("the scratch directory is not UTF-8"))?;
+        let directory = Arc::new(TreeDirectory(name.to_owned()));
+        let mut digest = Sha256::new();
+        let mut reaches_out = false;
         for file in files {
+            digest.update((file.path.len() as u64).to_le_bytes());
+            digest.update(file.path);
+            digest.update(file.hash);
             let path = root.join(checked_path(file.path)?);
             let stored = self.files.get(&file.hash).ok_or_else(|| refused("a file of the tree was not stored"))?;
             if let Some(parent) = path.parent() {
                 make_directory(parent)?;
             }
             // The same content may be in many trees.
-            fs::hard_link(stored, &path)?;
+            fs::hard_link(&stored.path, &path)?;
+            reaches_out |= stored.reaches_out;
         }
-        self.trees.insert(tree, Some(root));
+        let digest = (!reaches_out).then(|| digest.finalize().into());
+        self.trees.insert(tree, Some(Tree { id: tree, directory, digest }));
         Ok(())
     }
 
     pub(crate) fn remove_tree(&mut self, tree: u64) {
-        if let Some(Some(root)) = self.trees.remove(&tree) {
-            // The broker removes what is left.
-            let _ = fs::remove_dir_all(root);
-        }
+        self.trees.remove(&tree);
     }
 
     /// Whether a tree was made.
@@ -105,10 +141,10 @@ impl Includes {
                 continue;
             }
             let tree = std::str::from_utf8(piece).ok()?.parse().ok()?;
-            let directory = self.trees.get(&tree)?.as_ref()?.to_str()?;
-            expanded.extend_from_slice(directory.as_bytes());
-            if !used.iter().any(|(known, _)| *known == tree) {
-                used.push((tree, directory.to_owned()));
+            let tree = self.trees.get(&tree)?.as_ref()?;
+            expanded.extend_from_slice(tree.directory.0.as_bytes());
+            if !used.iter().any(|known| known.id == tree.id) {
+                used.push(tree.clone());
             }
         }
         let marks = options.iter().filter(|&&byte| byte == TREE_MARK as u8).count();
@@ -136,6 +172,16 @@ impl Session {
         let status = if refused { CL_INVALID_VALUE } else { CL_OUT_OF_HOST_MEMORY };
         self.link.failed(About { opcode, name, object, ..About::default() }, ClError(status), 0);
     }
+}
+
+/// Whether a text includes files by their place on this machine: what the compiler makes of it then depends on more than
+/// what the driver has sent.
+pub(crate) fn reaches_out(text: &[u8]) -> bool {
+    text.split(|&byte| byte == b'\n').any(|line| {
+        let directive = line.trim_ascii_start().strip_prefix(b"#").map(<[u8]>::trim_ascii_start);
+        let included = directive.and_then(|directive| directive.strip_prefix(b"include"));
+        included.is_some_and(|included| included.windows(2).any(|pair| pair == b"\"/" || pair == b"</"))
+    })
 }
 
 fn make_directory(path: &Path) -> io::Result<()> {
@@ -179,13 +225,46 @@ mod tests {
         let file = |path| TreeFile { path, hash: hash(b"int x;") };
         includes.make(7, &[file("a.h"), file("deep/er/b.h")]).unwrap();
         let (options, used) = includes.expand(b"-I \x017\x01/deep -D P=\x017\x01").unwrap();
-        let directory = used[0].1.clone();
-        assert_eq!(used, [(7, directory.clone())]);
+        let directory = used[0].directory.0.clone();
+        assert_eq!((used.len(), used[0].id), (1, 7));
         assert_eq!(options, format!("-I {directory}/deep -D P={directory}").into_bytes());
         assert_eq!(fs::read(format!("{directory}/deep/er/b.h")).unwrap(), b"int x;");
         includes.remove_tree(7);
+        assert!(includes.expand(b"-I \x017\x01").is_none());
+        assert!(Path::new(&directory).exists(), "somebody has it still");
+        drop(used);
         assert!(!Path::new(&directory).exists());
-        assert_eq!(includes.expand(b"-I \x017\x01"), None);
+    }
+
+    #[test]
+    fn trees_of_the_same_files_have_the_same_digest() {
+        let (_scratch, mut includes) = includes();
+        for content in [&b"int x;"[..], b"int y;", b"# include </usr/include/stdio.h>"] {
+            includes.store(hash(content), content).unwrap();
+        }
+        let file = |path, content: &[u8]| TreeFile { path, hash: hash(content) };
+        includes.make(1, &[file("a.h", b"int x;"), file("b.h", b"int y;")]).unwrap();
+        includes.make(2, &[file("a.h", b"int x;"), file("b.h", b"int y;")]).unwrap();
+        includes.make(3, &[file("a.h", b"int y;"), file("b.h", b"int y;")]).unwrap();
+        includes.make(4, &[file("a.h", b"int x;"), file("c.h", b"int y;")]).unwrap();
+        includes.make(5, &[file("a.h", b"# include </usr/include/stdio.h>")]).unwrap();
+        let digest = |tree| includes.expand(format!("\x01{tree}\x01").as_bytes()).unwrap().1[0].digest;
+        assert!(digest(1).is_some());
+        assert_eq!(digest(1), digest(2));
+        assert_ne!(digest(1), digest(3));
+        assert_ne!(digest(1), digest(4));
+        assert_eq!(digest(5), None);
+    }
+
+    #[test]
+    fn includes_by_absolute_paths_are_noticed() {
+        for text in ["#include \"/etc/x.h\"", "int a;\n  #  include  </usr/x.h>\n", "#include/**/\"/x\""] {
+            assert!(reaches_out(text.as_bytes()), "{text}");
+        }
+        for text in ["#include \"a/b.h\"", "#include <math.h> // a/b", "#define P \"/x\"", "", "#include M2S(P/inc.h)"]
+        {
+            assert!(!reaches_out(text.as_bytes()), "{text}");
+        }
     }
 
     #[test]
@@ -210,8 +289,9 @@ mod tests {
     fn odd_marks_and_unknown_trees_are_refused() {
         let (_scratch, includes) = includes();
         for options in [&b"\x01"[..], b"\x017", b"\x01x\x01", b"\x01\x01", b"\x0199\x01"] {
-            assert_eq!(includes.expand(options), None, "{options:?}");
+            assert!(includes.expand(options).is_none(), "{options:?}");
         }
-        assert_eq!(includes.expand(b"-O3"), Some((b"-O3".to_vec(), vec![])));
+        let (options, used) = includes.expand(b"-O3").unwrap();
+        assert!(options == b"-O3" && used.is_empty());
     }
 }

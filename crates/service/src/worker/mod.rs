@@ -1,18 +1,20 @@
 //! A worker: one session's OpenCL objects, in a process of their own.
 //!
 //! Threads: the *executor* (the main thread) reads requests and makes the vendor's calls, none of which waits for a
-//! device; the *completion* thread tells the driver what has ended; *builds* have a thread each; the *output* thread
-//! passes on what kernels print; the *watcher* ends the process when the driver or the broker is gone, whatever the
+//! device; the *completion* thread tells the driver what has ended; *builds* have a thread each, and what they make is
+//! kept by the broker for other sessions; the *output* thread passes on what kernels print; the *watcher* ends the process when the driver or the broker is gone, whatever the
 //! others are doing. Nothing is cleaned up at the end: the process's memory and devices go back with it.
 //!
 //! Everything in a request may be hostile. Ids are looked up in tables, lengths are checked before host memory is lent
 //! to the vendor, and what a vendor's driver makes of the rest hurts only this process.
 
 mod build;
+mod cache;
 mod command;
 mod completion;
 mod context;
 mod device;
+mod entry;
 mod event;
 mod includes;
 mod inventory;
@@ -25,6 +27,7 @@ mod pending;
 mod program;
 mod query;
 mod queue;
+mod recipe;
 mod report;
 mod sampler;
 mod session;

@@ -11,6 +11,7 @@ use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
 use rustix::{fs, stdio};
 use telecl_wire::reply;
+use tracing::debug;
 
 use super::link::Link;
 use super::start::guarded;
@@ -31,15 +32,30 @@ pub(crate) struct Output {
     link: Arc<Link>,
 }
 
+/// Standard output, before there is a session to send it to.
+#[derive(Debug)]
+pub(crate) struct Captured(OwnedFd);
+
 impl Output {
-    /// Replaces standard output by a pipe and starts the thread that reads it.
-    pub(crate) fn capture(link: Arc<Link>) -> io::Result<Arc<Output>> {
+    /// Replaces standard output by a pipe.
+    pub(crate) fn capture() -> io::Result<Captured> {
         let (pipe, write_end) = pipe_with(PipeFlags::CLOEXEC)?;
         // Only the reading end: a driver that prints must be able to wait.
         fs::fcntl_setfl(&pipe, fs::fcntl_getfl(&pipe)? | fs::OFlags::NONBLOCK)?;
         // Unprivileged processes may have a smaller limit; the usual 64 KiB will do.
         let _ = fcntl_setpipe_size(&write_end, PIPE_SIZE);
         stdio::dup2_stdout(&write_end)?;
+        Ok(Captured(pipe))
+    }
+
+    /// Starts the thread that reads the pipe. What vendors' libraries have printed while they were loaded is no kernel's,
+    /// and goes to the log.
+    pub(crate) fn start(Captured(pipe): Captured, link: Arc<Link>) -> io::Result<Arc<Output>> {
+        flush_c_output();
+        let mut text = [0; 4 << 10];
+        while let Ok(n @ 1..) = rustix::io::read(&pipe, &mut text) {
+            debug!(session = link.session(), text = %String::from_utf8_lossy(&text[..n]), "printed at the start");
+        }
         let wake = pipe.try_clone()?;
         let output = Arc::new(Output { pipe: Mutex::new(pipe), wake, expected: AtomicBool::new(false), link });
         let reading = Arc::clone(&output);

@@ -1,32 +1,85 @@
 //! Programs: how they come to be. Builds are in `build.rs`.
 
 use std::ffi::CString;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use sha2::{Digest, Sha256};
 use telecl_opencl::{ClError, ClResult, Program};
 use telecl_sys::*;
 use telecl_wire::reply::{Binaries, BinaryStatuses};
 use telecl_wire::request::*;
 
+use super::build::{PendingCompile, beside};
+use super::cache::Cache;
+use super::entry;
+use super::includes::reaches_out;
 use super::memory::to_usize;
 use super::report::{Param, Params};
 use super::session::Session;
+use crate::channel::Key;
 
 /// A program. One that is being linked exists from the request on, but is empty until the linker is done.
 #[derive(Debug, Default)]
 pub(crate) struct ProgramSlot {
-    program: OnceLock<Program>,
     /// The context it belongs to, which is told if something goes wrong with it.
     context: u64,
+    /// What it was made from, if that was source: every build begins there.
+    source: Option<Source>,
+    state: Mutex<State>,
+    /// Held while the vendor is asked for binaries: PoCL 3.1 crashes if two threads ask at once.
+    asking: Mutex<()>,
+}
+
+/// A program's source.
+#[derive(Clone, Debug)]
+pub(crate) struct Source {
+    pub(crate) program: Program,
+    pub(crate) digest: [u8; 32],
+    /// Includes files by their place on this machine.
+    pub(crate) reaches_out: bool,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// What requests use: made from source, by a linker, or of a binary from the cache.
+    program: Option<Program>,
     /// Filled by each build.
-    params: Mutex<Params>,
-    /// Made from source, so that the compiler can be asked for argument information.
-    from_source: bool,
+    params: Params,
+    /// Counts builds, to tell what was there before one from what came after.
+    generation: u64,
+    /// What it was compiled from, so that linking it can be looked up.
+    compiled: Option<Compiled>,
+    /// Of a program from the cache: the binary, as the first session got it.
+    binary: Option<Arc<[u8]>>,
+    /// What the cache will get together with the binary, if the program asks for that.
+    offer: Option<Offer>,
+}
+
+/// What is known of a program that can be kept, but for its binary.
+#[derive(Clone, Debug)]
+pub(crate) struct Offer {
+    pub(crate) key: Key,
+    pub(crate) general: Vec<u8>,
+}
+
+/// A compilation that the cache knows.
+#[derive(Clone, Debug)]
+pub(crate) struct Compiled {
+    pub(crate) key: Key,
+    pub(crate) options: CString,
+    /// The compiler has not run in this session, because its report was in the cache. It runs if what it makes is needed.
+    pub(crate) pending: Option<Arc<PendingCompile>>,
 }
 
 impl ProgramSlot {
-    fn new(program: Program, context: u64, from_source: bool) -> Arc<ProgramSlot> {
-        Arc::new(ProgramSlot { program: program.into(), context, from_source, ..ProgramSlot::default() })
+    fn new(program: Program, context: u64) -> Arc<ProgramSlot> {
+        let state = Mutex::new(State { program: Some(program), ..State::default() });
+        Arc::new(ProgramSlot { context, state, ..ProgramSlot::default() })
+    }
+
+    fn from_source(source: Source, context: u64) -> Arc<ProgramSlot> {
+        let state = Mutex::new(State { program: Some(source.program.clone()), ..State::default() });
+        Arc::new(ProgramSlot { context, source: Some(source), state, ..ProgramSlot::default() })
     }
 
     /// A place for what a linker will make.
@@ -38,40 +91,79 @@ impl ProgramSlot {
         self.context
     }
 
-    pub(super) fn program(&self) -> ClResult<&Program> {
-        self.program.get().ok_or(ClError(CL_INVALID_PROGRAM))
+    pub(super) fn program(&self) -> ClResult<Program> {
+        self.lock().program.clone().ok_or(ClError(CL_INVALID_PROGRAM))
     }
 
-    /// The linker is done.
-    pub(super) fn fill(&self, program: Program) {
-        // A second program for the same id has nowhere to go.
-        let _ = self.program.set(program);
+    pub(super) fn source(&self) -> Option<&Source> {
+        self.source.as_ref()
     }
 
-    pub(super) fn is_from_source(&self) -> bool {
-        self.from_source
+    /// A build begins: what the last one brought is gone. Returns the program to build.
+    pub(super) fn begin(&self) -> ClResult<Program> {
+        let mut state = self.lock();
+        state.generation += 1;
+        (state.compiled, state.binary, state.offer) = (None, None, None);
+        if let Some(source) = &self.source {
+            state.program = Some(source.program.clone());
+        }
+        state.program.clone().ok_or(ClError(CL_INVALID_PROGRAM))
     }
 
-    pub(super) fn set_params(&self, params: Params) {
-        *self.params.lock().unwrap_or_else(PoisonError::into_inner) = params;
+    pub(super) fn generation(&self) -> u64 {
+        self.lock().generation
+    }
+
+    /// A build has ended with this program.
+    pub(super) fn fill(&self, program: Program, params: Params) {
+        let mut state = self.lock();
+        (state.program, state.params) = (Some(program), params);
+    }
+
+    pub(super) fn set_compiled(&self, compiled: Compiled) {
+        self.lock().compiled = Some(compiled);
+    }
+
+    pub(super) fn compiled(&self) -> Option<Compiled> {
+        self.lock().compiled.clone()
+    }
+
+    pub(super) fn set_binary(&self, binary: &[u8]) {
+        self.lock().binary = Some(Arc::from(binary));
+    }
+
+    pub(super) fn set_offer(&self, offer: Offer) {
+        self.lock().offer = Some(offer);
+    }
+
+    /// The vendor's binaries.
+    pub(super) fn ask_for_binaries(&self, program: &Program) -> ClResult<Vec<Vec<u8>>> {
+        let _turn = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
+        program.binaries()
     }
 
     /// What the arguments of a kernel must be, if the vendor said so after the last build.
     pub(super) fn params_of(&self, kernel: &[u8]) -> Option<Arc<[Param]>> {
-        self.params.lock().unwrap_or_else(PoisonError::into_inner).get(kernel).cloned()
+        self.lock().params.get(kernel).cloned()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Session {
-    pub(super) fn program(&self, id: u64) -> ClResult<&Program> {
+    pub(super) fn program(&self, id: u64) -> ClResult<Program> {
         self.programs.get(id)?.program()
     }
 
     pub(super) fn create_program_with_source(&mut self, request: &CreateProgramWithSource, source: &[u8]) {
         self.output.look_for_printf(source);
         let context = self.context(request.context);
-        let made = context.and_then(|context| context.create_program_with_source(source));
-        let made = made.map(|program| ProgramSlot::new(program, request.context, true));
+        let made = context.and_then(|context| context.create_program_with_source(source)).map(|program| {
+            let (digest, reaches_out) = (Sha256::digest(source).into(), reaches_out(source));
+            ProgramSlot::from_source(Source { program, digest, reaches_out }, request.context)
+        });
         let opcode = CreateProgramWithSource::OPCODE;
         self.link.created(opcode, "CreateProgramWithSource", request.context, request.id, &made);
         self.programs.insert(request.id, made);
@@ -80,7 +172,7 @@ impl Session {
     pub(super) fn create_program_with_il(&mut self, request: &CreateProgramWithIl, il: &[u8]) {
         self.output.look_for_printf(il);
         let made = self.context(request.context).and_then(|context| context.create_program_with_il(il));
-        let made = made.map(|program| ProgramSlot::new(program, request.context, false));
+        let made = made.map(|program| ProgramSlot::new(program, request.context));
         let opcode = CreateProgramWithIl::OPCODE;
         self.link.created(opcode, "CreateProgramWithIl", request.context, request.id, &made);
         self.programs.insert(request.id, made);
@@ -108,7 +200,7 @@ impl Session {
         match prepared() {
             Ok((context, devices, binaries)) => {
                 let (made, statuses) = context.create_program_with_binary(&devices, &binaries);
-                (made.map(|program| ProgramSlot::new(program, request.context, false)), statuses)
+                (made.map(|program| ProgramSlot::new(program, request.context)), statuses)
             }
             Err(error) => (Err(error), Vec::new()),
         }
@@ -120,7 +212,7 @@ impl Session {
             let devices = self.devices_of(request.devices)?;
             let names = CString::new(request.names).map_err(|_| ClError(CL_INVALID_VALUE))?;
             let program = context.create_program_with_built_in_kernels(&devices, &names)?;
-            Ok(ProgramSlot::new(program, request.context, false))
+            Ok(ProgramSlot::new(program, request.context))
         };
         let made = make();
         let answer = made.as_ref().map(|_| Vec::new()).map_err(|error| *error);
@@ -134,12 +226,57 @@ impl Session {
         self.link.answer("SetSpecializationConstant", request.call, &set.map(|()| Vec::new()));
     }
 
+    /// Beside the stream of requests, because PoCL compiles here.
     pub(super) fn program_binaries(&self, request: &ProgramBinaries) {
-        let binaries = self.program(request.program).and_then(Program::binaries);
-        let answer = binaries
-            .map(|binaries| telecl_wire::encode(&Binaries { binaries: binaries.iter().map(Vec::as_slice).collect() }));
-        self.link.answer("ProgramBinaries", request.call, &answer);
+        let (link, cache, call) = (Arc::clone(&self.link), Arc::clone(&self.cache), request.call);
+        let slot = match self.programs.get(request.program) {
+            Ok(slot) => Arc::clone(slot),
+            Err(error) => return link.answer("ProgramBinaries", call, &Err(error)),
+        };
+        beside(&Arc::clone(&link), "ProgramBinaries", call, move || {
+            let generation = slot.generation();
+            let binaries = binaries(&slot);
+            let answer = binaries.as_ref().map_err(|error| *error).map(|binaries| {
+                telecl_wire::encode(&Binaries { binaries: binaries.iter().map(Vec::as_slice).collect() })
+            });
+            link.answer("ProgramBinaries", call, &answer);
+            if let Ok(binaries) = binaries {
+                slot.redeem_offer(&cache, generation, &binaries);
+            }
+        });
     }
+}
+
+impl ProgramSlot {
+    /// What the program has asked for is there for the cache as well.
+    fn redeem_offer(&self, cache: &Cache, generation: u64, binaries: &[Vec<u8>]) {
+        let (offer, program) = {
+            let mut state = self.lock();
+            // Otherwise it was built anew meanwhile.
+            let same = state.generation == generation;
+            (state.offer.take().filter(|_| same), state.program.clone())
+        };
+        if let (Some(Offer { key, general }), Some(program)) = (offer, program)
+            && let Some(entry) = entry::executable(&general, &program, binaries)
+        {
+            cache.store(key, &entry);
+        }
+    }
+}
+
+fn binaries(slot: &ProgramSlot) -> ClResult<Vec<Vec<u8>>> {
+    let (binary, compiled) = {
+        let state = slot.lock();
+        (state.binary.clone(), state.compiled.clone())
+    };
+    if let Some(binary) = binary {
+        return Ok(vec![binary.to_vec()]);
+    }
+    let program = slot.program()?;
+    if let Some(pending) = compiled.and_then(|compiled| compiled.pending) {
+        pending.run(&program)?;
+    }
+    slot.ask_for_binaries(&program)
 }
 
 /// Cuts `bytes` into pieces of the given lengths, which must use all of it.

@@ -9,6 +9,7 @@ use telecl_sys::*;
 use telecl_wire::Ids;
 use telecl_wire::reply::{ArgKind, ArgReport, BuildReport, DeviceBuild, KernelOnDevice, KernelReport, TreeDirectory};
 
+use super::includes::Tree;
 use super::vendor;
 
 /// The driver's ids of the session's devices.
@@ -54,16 +55,17 @@ pub(crate) struct Param {
     pub(crate) size: u32,
 }
 
+/// What a report says about arguments, as the worker remembers it.
+pub(crate) fn params_of(report: &BuildReport<'_>) -> Params {
+    let param = |arg: &ArgReport<'_>| Param { kind: arg.kind, size: arg.size };
+    report.kernels.iter().map(|kernel| (kernel.name.to_vec(), kernel.args.iter().map(param).collect())).collect()
+}
+
 /// The arguments of a program's kernels, by kernel name.
 pub(crate) type Params = HashMap<Vec<u8>, Arc<[Param]>>;
 
 /// The encoded [`BuildReport`] of a program, and what its kernels' arguments are.
-pub(crate) fn build_report(
-    program: &Program,
-    ids: &DeviceIds,
-    trees: &[(u64, String)],
-    hides_args: bool,
-) -> (Vec<u8>, Params) {
+pub(crate) fn build_report(program: &Program, ids: &DeviceIds, trees: &[Tree], hides_args: bool) -> (Vec<u8>, Params) {
     let devices: Vec<&(u64, Device)> = ids.0.iter().collect();
     let logs: Vec<Vec<u8>> =
         devices.iter().map(|(_, device)| text(program.build_info(device, CL_PROGRAM_BUILD_LOG))).collect();
@@ -89,31 +91,38 @@ pub(crate) fn build_report(
         devices.iter().zip(&builds).filter(|(_, build)| runs(build)).map(|(device, _)| *device).collect();
     let kernels = if built.is_empty() { Vec::new() } else { kernels(program) };
     let facts: Vec<KernelFacts> = kernels.iter().map(|(name, kernel)| kernel_facts(name, kernel, &built)).collect();
-    let param = |arg: &ArgFacts| Param { kind: arg.kind(), size: arg.size };
-    let params = facts.iter().map(|kernel| (kernel.name.clone(), kernel.args.iter().map(param).collect())).collect();
     let report = BuildReport {
         devices: builds,
         kernels: facts.iter().map(|kernel| kernel.report(hides_args)).collect(),
-        trees: trees.iter().map(|(tree, directory)| TreeDirectory { tree: *tree, directory }).collect(),
+        trees: tree_directories(trees),
     };
-    (telecl_wire::encode(&report), params)
+    (telecl_wire::encode(&report), params_of(&report))
+}
+
+pub(crate) fn tree_directories(trees: &[Tree]) -> Vec<TreeDirectory<'_>> {
+    trees.iter().map(|tree| TreeDirectory { tree: tree.id, directory: &tree.directory.0 }).collect()
 }
 
 /// The kernels of an executable, in the vendor's order.
 fn kernels(program: &Program) -> Vec<(Vec<u8>, Kernel)> {
-    let Ok(names) = program.info(CL_PROGRAM_KERNEL_NAMES) else {
+    let Ok(names) = kernel_names(program) else {
         // Before OpenCL 1.2.
         let kernels = program.create_kernels().unwrap_or_default();
         return kernels.into_iter().map(|kernel| (text(kernel.info(CL_KERNEL_FUNCTION_NAME)), kernel)).collect();
     };
-    let names = text(Ok(names));
-    let names = names.split(|&byte| byte == b';').filter(|name| !name.is_empty());
     names
+        .into_iter()
         .filter_map(|name| {
-            let kernel = program.create_kernel(&CString::new(name).ok()?).ok()?;
-            Some((name.to_vec(), kernel))
+            let kernel = program.create_kernel(&CString::new(name.clone()).ok()?).ok()?;
+            Some((name, kernel))
         })
         .collect()
+}
+
+/// The names of an executable's kernels, in the vendor's order.
+pub(crate) fn kernel_names(program: &Program) -> ClResult<Vec<Vec<u8>>> {
+    let names = text(Ok(program.info(CL_PROGRAM_KERNEL_NAMES)?));
+    Ok(names.split(|&byte| byte == b';').filter(|name| !name.is_empty()).map(<[u8]>::to_vec).collect())
 }
 
 /// `kernel` is a throw-away: its arguments are tried out.

@@ -14,6 +14,7 @@ use telecl_wire::request::{Kind, Message, Release};
 use telecl_wire::{Request, decode};
 use tracing::{debug, warn};
 
+use super::cache::Cache;
 use super::completion::Completion;
 use super::context::ContextEntry;
 use super::event::EventEntry;
@@ -48,6 +49,7 @@ pub(crate) struct Session {
     pub(super) kernels: Table<KernelEntry>,
     pub(super) events: Table<EventEntry>,
     pub(super) includes: Includes,
+    pub(super) cache: Arc<Cache>,
     /// Writes of which only some parts have arrived, by their event.
     pub(super) open_writes: HashMap<u64, OpenWrite>,
     /// Bulk data that a later request names.
@@ -97,7 +99,13 @@ pub(crate) enum Ended {
 
 impl Session {
     /// Loads the vendor's OpenCL. A node without any still has sessions; all they can do is fail properly.
-    pub(crate) fn new(link: Arc<Link>, output: Arc<Output>, scratch: PathBuf, offered: &[u64]) -> io::Result<Session> {
+    pub(crate) fn new(
+        link: Arc<Link>,
+        output: Arc<Output>,
+        cache: Arc<Cache>,
+        scratch: PathBuf,
+        offered: &[u64],
+    ) -> io::Result<Session> {
         let mut platforms = Vec::new();
         let mut devices = Table::new(CL_INVALID_DEVICE);
         match Library::load() {
@@ -129,6 +137,7 @@ impl Session {
             kernels: Table::new(CL_INVALID_KERNEL),
             events: Table::new(CL_INVALID_EVENT),
             includes: Includes::new(scratch),
+            cache,
             open_writes: HashMap::new(),
             open_reads: Vec::new(),
             staged: HashMap::new(),

@@ -1,9 +1,10 @@
 //! The two ways in which a worker executable is started.
 
 use std::env;
+use std::ffi::CStr;
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::OwnedFd;
+use std::os::fd::AsFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -12,12 +13,16 @@ use std::sync::Arc;
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use rustix::stdio;
 use telecl_net::{FrameReceiver, Stream};
+use telecl_opencl::Library;
 use tracing::{debug, error, warn};
 
+use super::cache::Cache;
 use super::link::Link;
 use super::output::Output;
 use super::session::{Ended, Session};
+use super::watch::StopSignal;
 use super::{inventory, watch};
+use crate::channel::{Channel, Head, Kind};
 use crate::environment;
 use crate::process::{exit_code, exit_now};
 
@@ -39,10 +44,13 @@ pub fn inventory_main() -> ExitCode {
     }
 }
 
-/// Serves the session whose socket is standard input, until the driver closes it. Does not return: the process ends.
+/// Loads the vendor's OpenCL, waits for a session from the broker, whose channel is standard input, and serves it until
+/// the driver closes it. Does not return: the process ends.
 pub fn worker_main() -> ExitCode {
     match start() {
-        Ok((link, receiver, session)) => exit_now(run(&link, receiver, session)),
+        Ok(Some((link, receiver, session))) => exit_now(run(&link, receiver, session)),
+        // The broker has no session for this worker.
+        Ok(None) => exit_now(exit_code::CLOSED),
         Err(error) => {
             error!(%error, "cannot start the worker");
             exit_now(exit_code::NOT_STARTED)
@@ -50,21 +58,39 @@ pub fn worker_main() -> ExitCode {
     }
 }
 
-fn start() -> io::Result<(Arc<Link>, FrameReceiver, Session)> {
+fn start() -> io::Result<Option<(Arc<Link>, FrameReceiver, Session)>> {
     die_with_broker()?;
-    let stream = take_socket()?;
-    let number = env::var(environment::SESSION).ok().and_then(|text| text.parse().ok()).unwrap_or(0);
+    let channel = take_channel()?;
+    let stop = StopSignal::install()?;
+    // Before the vendor's libraries are loaded: some look at standard output only then.
+    let printed = Output::capture()?;
     let scratch = env::var_os(environment::SCRATCH).map_or_else(env::temp_dir, PathBuf::from);
     let offered = env::var(environment::OFFERED).unwrap_or_default();
     let offered: Vec<u64> = offered.split(',').filter_map(|id| id.parse().ok()).collect();
+    // What takes long, and needs no session. If there is no OpenCL, the session says so.
+    let _ = Library::load();
+    be_called(c"telecl-idle");
+    channel.send(Head::new(Kind::Ready), &[])?;
+    stop.wait_for(channel.as_fd())?;
+    let Some((number, socket)) = channel.take_over()? else { return Ok(None) };
+    be_called(c"telecl-worker");
+    let stream = Stream::from_fd(socket);
     let (sender, receiver) = telecl_net::accept(stream.try_clone()?).map_err(io::Error::other)?;
     debug!(session = number, shared_memory = sender.is_shared(), "connection taken over");
     let link = Arc::new(Link::new(sender, number));
-    watch::start(stream.try_clone()?, Arc::clone(&link))?;
-    // Before the vendor's libraries are loaded: some look at standard output only then.
-    let output = Output::capture(Arc::clone(&link))?;
-    let session = Session::new(Arc::clone(&link), output, scratch, &offered)?;
-    Ok((link, receiver, session))
+    watch::start(stop, stream.try_clone()?, Arc::clone(&link))?;
+    // From here on nobody else has the socket.
+    channel.send(Head::new(Kind::Begun), &[])?;
+    let output = Output::start(printed, Arc::clone(&link))?;
+    let cache = Cache::new(channel, Arc::clone(&link));
+    let session = Session::new(Arc::clone(&link), output, cache, scratch, &offered)?;
+    Ok(Some((link, receiver, session)))
+}
+
+/// What tools such as `ps` show, so that an operator can tell a worker with a session from one without.
+fn be_called(name: &CStr) {
+    // Nobody depends on it.
+    let _ = rustix::thread::set_name(name);
 }
 
 fn run(link: &Link, receiver: FrameReceiver, session: Session) -> i32 {
@@ -96,11 +122,11 @@ fn panicked(link: &Link, thread: &str) {
     link.closing("the service has an internal error; its log says more");
 }
 
-/// The socket arrives as standard input, and leaves that to `/dev/null`: no library may read from the session.
-fn take_socket() -> io::Result<Stream> {
-    let socket: OwnedFd = stdio::stdin().try_clone_to_owned()?;
+/// The channel arrives as standard input, and leaves that to `/dev/null`: no library may read from it.
+fn take_channel() -> io::Result<Channel> {
+    let channel = stdio::stdin().try_clone_to_owned()?;
     stdio::dup2_stdin(File::open("/dev/null")?)?;
-    Ok(Stream::from_fd(socket))
+    Ok(Channel::from_fd(channel))
 }
 
 /// A worker without its broker would be accounted to nobody.

@@ -1,6 +1,7 @@
 //! Ends the worker when there is nobody left to work for.
 
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::thread;
@@ -15,12 +16,39 @@ use tracing::debug;
 use super::link::Link;
 use crate::process::{exit_code, exit_now};
 
+/// Readable when the broker has sent SIGTERM.
+#[derive(Debug)]
+pub(crate) struct StopSignal(UnixStream);
+
+impl StopSignal {
+    /// To be called before a vendor's library is loaded: LLVM takes SIGTERM for itself, and in the end passes it on to
+    /// whoever had it before.
+    pub(crate) fn install() -> io::Result<StopSignal> {
+        let (stop, signalled) = UnixStream::pair()?;
+        pipe::register(SIGTERM, signalled)?;
+        Ok(StopSignal(stop))
+    }
+
+    /// Waits until there is something to read, or the end; ends the process at SIGTERM.
+    pub(crate) fn wait_for(&self, source: BorrowedFd<'_>) -> io::Result<()> {
+        loop {
+            let mut polled = [PollFd::from_borrowed_fd(source, PollFlags::IN), PollFd::new(&self.0, PollFlags::IN)];
+            match poll(&mut polled, None) {
+                Err(Errno::INTR) => continue,
+                other => other?,
+            };
+            if !polled[1].revents().is_empty() {
+                exit_now(exit_code::STOPPED);
+            }
+            return Ok(());
+        }
+    }
+}
+
 /// Starts the watcher: it needs nothing of the other threads, which may be deep in a vendor's driver.
-pub(crate) fn start(stream: Stream, link: Arc<Link>) -> io::Result<()> {
-    let (stop, signalled) = UnixStream::pair()?;
-    pipe::register(SIGTERM, signalled)?;
+pub(crate) fn start(stop: StopSignal, stream: Stream, link: Arc<Link>) -> io::Result<()> {
     let watcher = thread::Builder::new().name("telecl-watch".into()).stack_size(128 << 10);
-    watcher.spawn(move || watch(&stream, &stop, &link))?;
+    watcher.spawn(move || watch(&stream, &stop.0, &link))?;
     Ok(())
 }
 

@@ -24,6 +24,8 @@ pub(crate) const TESTS: &[crate::Test] = &[
     ("a_stopped_service_says_so", a_stopped_service_says_so),
     ("only_chosen_devices_are_offered", only_chosen_devices_are_offered),
     ("a_unix_socket_serves_as_well", a_unix_socket_serves_as_well),
+    ("a_worker_waits_for_the_next_session", a_worker_waits_for_the_next_session),
+    ("an_idle_worker_that_dies_is_replaced", an_idle_worker_that_dies_is_replaced),
 ];
 
 fn until(what: &str, condition: impl Fn() -> bool) {
@@ -207,4 +209,33 @@ fn a_unix_socket_serves_as_well() {
     let mut client = broker.client();
     let (_, queue) = client.context_and_queue(0);
     client.finish(queue);
+}
+
+fn a_worker_waits_for_the_next_session() {
+    let broker = Broker::start();
+    until("a worker to wait", || broker.idle_workers().len() == 1);
+    let waiting = broker.idle_workers();
+    let mut client = broker.client();
+    assert_eq!(broker.idle_workers(), waiting, "a greeting costs no worker");
+    let (_, queue) = client.context_and_queue(0);
+    assert_eq!(broker.workers(), waiting);
+    until("the next one to wait", || broker.idle_workers().len() == 1);
+    client.finish(queue);
+    drop(client);
+    until("the worker to end", || broker.workers().is_empty());
+    assert_eq!(broker.idle_workers().len(), 1);
+}
+
+fn an_idle_worker_that_dies_is_replaced() {
+    let broker = Broker::start();
+    for _ in 0..5 {
+        until("a worker to wait", || broker.idle_workers().len() == 1);
+        let victim = broker.idle_workers()[0];
+        assert!(std::process::Command::new("kill").arg("-KILL").arg(victim.to_string()).status().unwrap().success());
+        // At once: perhaps nobody has noticed yet.
+        let mut client = broker.client();
+        let (_, queue) = client.context_and_queue(0);
+        client.finish(queue);
+        assert_ne!(broker.workers(), [victim]);
+    }
 }

@@ -44,14 +44,27 @@ impl Broker {
         Client::new(self.connect())
     }
 
-    /// Process ids of the broker's children.
+    /// Process ids of the workers that have a session.
     pub(crate) fn workers(&self) -> Vec<u32> {
+        self.children("telecl-worker")
+    }
+
+    /// Process ids of the workers that wait for one.
+    pub(crate) fn idle_workers(&self) -> Vec<u32> {
+        self.children("telecl-idle")
+    }
+
+    fn children(&self, name: &str) -> Vec<u32> {
         let id = self.child.id();
         let tasks = std::fs::read_dir(format!("/proc/{id}/task")).unwrap();
         // A thread may end while this looks at it; then it has no children.
         let children = tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("children")).ok());
         children
             .flat_map(|text| text.split_whitespace().map(|pid| pid.parse().unwrap()).collect::<Vec<u32>>())
+            .filter(|pid| {
+                let comm = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+                comm.trim_end() == name
+            })
             .collect()
     }
 }

@@ -70,10 +70,10 @@ fn parts_out_of_order_are_one_command() {
         let (write, read, after) = (client.id(), client.id(), client.id());
         write_in_parts(&mut client, queue, write, buffer, &data);
         let waits = [WireId::new(write)];
-        let waiting = Command_ { waits: Ids(&waits), ..command(queue, read) };
+        let waiting = Command_ { queue, event: read, seen: true, waits: Ids(&waits) };
         client.send(&ReadBuffer { command: waiting, buffer, offset: 0, size: LARGE as u64 });
         let waits = [WireId::new(read)];
-        client.send(&Marker { command: Command_ { waits: Ids(&waits), ..command(queue, after) } });
+        client.send(&Marker { command: Command_ { queue, event: after, seen: true, waits: Ids(&waits) } });
         assert_eq!(client.completed(after).status, CL_COMPLETE);
         assert!(client.arrived.completed.contains_key(&read), "reported before what waits for it");
         assert!(client.linear(read, LARGE) == data);
@@ -92,7 +92,7 @@ fn a_part_that_fails_fails_the_whole_once() {
     client.send_with(&part(80, false), &[1; 50]);
     client.send_with(&part(50, true), &[1; 50]);
     let waits = [WireId::new(write)];
-    client.send(&Marker { command: Command_ { waits: Ids(&waits), ..command(queue, after) } });
+    client.send(&Marker { command: Command_ { queue, event: after, seen: true, waits: Ids(&waits) } });
     assert_eq!(client.completed(write).status, CL_INVALID_VALUE);
     assert_eq!(client.completed(after).status, CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST);
     // Wrong from the start: still one completion.
@@ -151,7 +151,7 @@ fn user_events_hold_commands_back() {
     let (gate, write, read) = (client.id(), client.id(), client.id());
     client.send(&CreateUserEvent { id: gate, context });
     let waits = [WireId::new(gate)];
-    let waiting = Command_ { waits: Ids(&waits), ..command(queue, write) };
+    let waiting = Command_ { queue, event: write, seen: true, waits: Ids(&waits) };
     client.send_with(&WriteBuffer { command: waiting, buffer, offset: 0, last: true }, b"new!");
     client.send(&ReadBuffer { command: command(queue, read), buffer, offset: 0, size: 4 });
     // Other requests go on meanwhile.
@@ -174,7 +174,7 @@ fn a_failed_user_event_fails_what_waits() {
     let (gate, read) = (client.id(), client.id());
     client.send(&CreateUserEvent { id: gate, context });
     let waits = [WireId::new(gate)];
-    let waiting = Command_ { waits: Ids(&waits), ..command(queue, read) };
+    let waiting = Command_ { queue, event: read, seen: true, waits: Ids(&waits) };
     client.send(&ReadBuffer { command: waiting, buffer, offset: 0, size: 4 });
     client.send(&SetUserEventStatus { event: gate, status: -77 });
     assert!(client.completed(read).status < 0);
@@ -197,7 +197,7 @@ fn barriers_and_waits_order_an_out_of_order_queue() {
     client.send(&Barrier { command: command(queue, barrier) });
     client.run(command(queue, second), copy, vec![memory_arg(0, a), memory_arg(1, b)], 1);
     let waits = [WireId::new(second)];
-    let waiting = Command_ { waits: Ids(&waits), ..command(queue, read) };
+    let waiting = Command_ { queue, event: read, seen: true, waits: Ids(&waits) };
     client.send(&ReadBuffer { command: waiting, buffer: b, offset: 0, size: 4 });
     assert_ne!(client.linear(read, 4), [0; 4]);
     assert_eq!(client.arrived.order, [first, barrier, second, read]);
@@ -281,7 +281,7 @@ fn finish_waits_for_everything_and_blocks_nobody() {
     let (gate, finish) = (client.id(), client.id());
     client.send(&CreateUserEvent { id: gate, context });
     let waits = [WireId::new(gate)];
-    client.send(&Marker { command: Command_ { waits: Ids(&waits), ..command(queue, 0) } });
+    client.send(&Marker { command: Command_ { queue, event: 0, seen: true, waits: Ids(&waits) } });
     client.send(&Finish { call: finish, queue });
     assert_eq!(client.status_of(Kind::Context, context), CL_SUCCESS);
     assert!(!client.arrived.replies.contains_key(&finish));
@@ -299,7 +299,7 @@ fn watched_events_report_that_they_run() {
     let (gate, marker) = (client.id(), client.id());
     client.send(&CreateUserEvent { id: gate, context });
     let waits = [WireId::new(gate)];
-    client.send(&Marker { command: Command_ { waits: Ids(&waits), ..command(queue, marker) } });
+    client.send(&Marker { command: Command_ { queue, event: marker, seen: true, waits: Ids(&waits) } });
     client.send(&WatchEvent { event: marker, status: CL_RUNNING });
     client.send(&WatchEvent { event: marker, status: 17 });
     client.send(&SetUserEventStatus { event: gate, status: CL_COMPLETE });

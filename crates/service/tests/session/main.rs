@@ -47,6 +47,7 @@ fn run_broker(args: &[String]) -> ExitCode {
     let mut settings = ServeSettings::new(listen, WorkerCommand::current_executable().unwrap());
     settings.handshake_timeout = Duration::from_millis(500);
     settings.devices = args[1..].to_vec();
+    settings.warm_workers = 1;
     let ready = |addresses: &[Address]| {
         println!("{}", addresses[0]);
         std::io::stdout().flush().unwrap();

@@ -1,0 +1,384 @@
+//! Built programs, kept for all sessions of the node: in memory, and in a directory that outlives the service.
+//!
+//! Workers ask for a program by a key that stands for everything its binary depends on. The first to ask is told to
+//! build it; others who ask meanwhile wait for the result, so that the compiler runs once. What a worker hands in is
+//! native code, made in a process that runs its tenant's code: it is given to sessions of the same *trust domain* only,
+//! which is part of the name under which it is kept, and which the broker, not the worker, decides.
+
+mod disk;
+mod mailbox;
+mod memory;
+
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, VecDeque};
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use sha2::{Digest, Sha256};
+use tracing::debug;
+
+use self::disk::Disk;
+pub(crate) use self::mailbox::{Answer, Mailbox};
+use self::memory::Memory;
+use crate::channel::Key;
+
+/// What is kept in memory, so that sessions which start together need no file.
+const MOST_MEMORY: usize = 64 << 20;
+
+/// All programs that are kept. Its lock is held for a few lines; that of a [`Mailbox`] may be taken meanwhile, and files
+/// are read and written without it.
+#[derive(Debug)]
+pub(crate) struct Cache {
+    state: Mutex<State>,
+    disk: Option<Disk>,
+    next_client: AtomicU64,
+}
+
+#[derive(Debug)]
+struct State {
+    memory: Memory,
+    /// What is being looked for in the directory, or built.
+    underway: HashMap<Key, Underway>,
+}
+
+#[derive(Debug)]
+struct Underway {
+    by: Party,
+    waiting: VecDeque<(Party, u64)>,
+}
+
+/// A worker as the cache sees it.
+#[derive(Clone, Debug)]
+struct Party {
+    id: u64,
+    mailbox: Arc<Mailbox>,
+}
+
+/// Where a program that is looked for stands.
+enum Seek {
+    Found,
+    /// Somebody else looks for it, or builds it.
+    Waits,
+    /// This worker is the first to ask.
+    Mine,
+}
+
+impl State {
+    fn is_by(&self, name: &Key, party: &Party) -> bool {
+        self.underway.get(name).is_some_and(|underway| underway.by.id == party.id)
+    }
+
+    /// Whoever was to bring a program has given up: the next one who waits builds it.
+    fn pass_on(&mut self, name: &Key) {
+        let Some(underway) = self.underway.get_mut(name) else { return };
+        match underway.waiting.pop_front() {
+            Some((party, number)) => {
+                party.mailbox.put(Answer::Build(number));
+                underway.by = party;
+            }
+            None => drop(self.underway.remove(name)),
+        }
+    }
+}
+
+impl Cache {
+    /// With a directory, or in memory only.
+    pub(crate) fn new(directory: Option<&Path>, most_bytes: u64) -> Cache {
+        let state = State { memory: Memory::new(MOST_MEMORY), underway: HashMap::new() };
+        let disk = directory.map(|directory| Disk::new(directory, most_bytes));
+        Cache { state: Mutex::new(state), disk, next_client: AtomicU64::new(0) }
+    }
+
+    /// For a worker whose session belongs to `domain`; answers come to the mailbox.
+    pub(crate) fn client<'c>(&'c self, session: u64, domain: &'c str, mailbox: Arc<Mailbox>) -> Client<'c> {
+        let id = self.next_client.fetch_add(1, Ordering::Relaxed);
+        Client { cache: self, session, domain, party: Party { id, mailbox } }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One worker's use of the cache. When it is dropped, whoever waits for what it has not built builds it instead.
+#[derive(Debug)]
+pub(crate) struct Client<'c> {
+    cache: &'c Cache,
+    session: u64,
+    domain: &'c str,
+    party: Party,
+}
+
+impl Client<'_> {
+    /// Answers with `Hit` or `Build`: at once, or when whoever builds it has ended.
+    pub(crate) fn lookup(&self, number: u64, key: Key) {
+        let name = self.name(key);
+        match self.seek(number, name) {
+            Seek::Found => self.log("program found", &name),
+            Seek::Waits => self.log("program is being built by another session", &name),
+            Seek::Mine => match self.cache.disk.as_ref().and_then(|disk| disk.read(&name)) {
+                Some(content) => {
+                    self.log("program found on disk", &name);
+                    let content = Arc::from(content);
+                    self.party.mailbox.put(Answer::Hit(number, Arc::clone(&content)));
+                    self.resolve(&name, &content);
+                }
+                None => {
+                    self.log("program will be built", &name);
+                    self.party.mailbox.put(Answer::Build(number));
+                }
+            },
+        }
+    }
+
+    fn seek(&self, number: u64, name: Key) -> Seek {
+        let mut state = self.cache.lock();
+        if let Some(content) = state.memory.get(&name) {
+            self.party.mailbox.put(Answer::Hit(number, content));
+            return Seek::Found;
+        }
+        match state.underway.entry(name) {
+            Entry::Occupied(mut underway) => {
+                underway.get_mut().waiting.push_back((self.party.clone(), number));
+                Seek::Waits
+            }
+            Entry::Vacant(vacant) => {
+                vacant.insert(Underway { by: self.party.clone(), waiting: VecDeque::new() });
+                Seek::Mine
+            }
+        }
+    }
+
+    /// Keeps what the worker has built, unless there is something already, or somebody else is at it.
+    pub(crate) fn store(&self, key: Key, content: Vec<u8>) {
+        let name = self.name(key);
+        let content = Arc::from(content);
+        if self.resolve(&name, &content) {
+            debug!(session = self.session, program = %short(&name), bytes = content.len(), "program stored");
+            if let Some(disk) = &self.cache.disk {
+                disk.write(&name, &content);
+            }
+        }
+    }
+
+    /// The worker could not build it; the next one who waits tries.
+    pub(crate) fn failed(&self, key: Key) {
+        let name = self.name(key);
+        let mut state = self.cache.lock();
+        if state.is_by(&name, &self.party) {
+            state.pass_on(&name);
+        }
+    }
+
+    /// The worker has built it and has nothing to keep, because the vendor keeps it: all who wait find it there.
+    pub(crate) fn unkept(&self, key: Key) {
+        let name = self.name(key);
+        let mut state = self.cache.lock();
+        if !state.is_by(&name, &self.party) {
+            return;
+        }
+        let waiting = state.underway.remove(&name).map(|underway| underway.waiting).unwrap_or_default();
+        drop(state);
+        self.log("program left to the vendor's own cache", &name);
+        for (party, number) in waiting {
+            party.mailbox.put(Answer::Build(number));
+        }
+    }
+
+    /// What is kept is of no use: a vendor has refused it.
+    pub(crate) fn forget(&self, key: Key) {
+        let name = self.name(key);
+        self.log("program dropped", &name);
+        self.cache.lock().memory.remove(&name);
+        if let Some(disk) = &self.cache.disk {
+            disk.remove(&name);
+        }
+    }
+
+    /// Gives the program to all who wait for it; `false` if it is not this worker's to give.
+    fn resolve(&self, name: &Key, content: &Arc<[u8]>) -> bool {
+        let mut state = self.cache.lock();
+        let known = state.memory.get(name).is_some();
+        match state.underway.entry(*name) {
+            Entry::Occupied(underway) if underway.get().by.id == self.party.id => {
+                for (party, number) in underway.remove().waiting {
+                    party.mailbox.put(Answer::Hit(number, Arc::clone(content)));
+                }
+            }
+            Entry::Vacant(_) if !known => {}
+            _ => return false,
+        }
+        state.memory.put(*name, Arc::clone(content));
+        true
+    }
+
+    /// What the program is kept under: the worker's key, in the session's trust domain.
+    fn name(&self, key: Key) -> Key {
+        let mut hash = Sha256::new();
+        hash.update((self.domain.len() as u64).to_le_bytes());
+        hash.update(self.domain);
+        hash.update(key);
+        hash.finalize().into()
+    }
+
+    fn log(&self, what: &str, name: &Key) {
+        debug!(session = self.session, program = %short(name), "{what}");
+    }
+}
+
+impl Drop for Client<'_> {
+    fn drop(&mut self) {
+        let mut state = self.cache.lock();
+        for underway in state.underway.values_mut() {
+            underway.waiting.retain(|(party, _)| party.id != self.party.id);
+        }
+        let unfinished = state.underway.iter().filter(|(_, underway)| underway.by.id == self.party.id);
+        let unfinished: Vec<Key> = unfinished.map(|(name, _)| *name).collect();
+        for name in unfinished {
+            state.pass_on(&name);
+        }
+    }
+}
+
+/// Enough of a name to tell programs apart in a log.
+fn short(name: &Key) -> String {
+    hex(&name[..6])
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn client<'c>(cache: &'c Cache, domain: &'c str) -> (Client<'c>, Arc<Mailbox>) {
+        let mailbox = Arc::new(Mailbox::new().unwrap());
+        (cache.client(1, domain, Arc::clone(&mailbox)), mailbox)
+    }
+
+    fn hit(number: u64, content: &[u8]) -> Answer {
+        Answer::Hit(number, Arc::from(content))
+    }
+
+    #[test]
+    fn the_first_builds_and_the_others_wait_for_it() {
+        let cache = Cache::new(None, 0);
+        let (first, to_first) = client(&cache, "a");
+        let (second, to_second) = client(&cache, "a");
+        let (third, to_third) = client(&cache, "a");
+        let key = [1; 32];
+        first.lookup(10, key);
+        assert_eq!(to_first.take(), [Answer::Build(10)]);
+        second.lookup(20, key);
+        third.lookup(30, key);
+        // Also a second time in the same session.
+        first.lookup(11, key);
+        assert_eq!((to_first.take().len(), to_second.take().len()), (0, 0));
+        first.store(key, b"program".to_vec());
+        assert_eq!(to_first.take(), [hit(11, b"program")]);
+        assert_eq!(to_second.take(), [hit(20, b"program")]);
+        assert_eq!(to_third.take(), [hit(30, b"program")]);
+        second.lookup(21, key);
+        assert_eq!(to_second.take(), [hit(21, b"program")]);
+        second.lookup(22, [2; 32]);
+        assert_eq!(to_second.take(), [Answer::Build(22)]);
+    }
+
+    #[test]
+    fn a_builder_that_fails_or_dies_is_followed_by_the_next() {
+        let cache = Cache::new(None, 0);
+        let key = [1; 32];
+        let (first, to_first) = client(&cache, "a");
+        let (second, to_second) = client(&cache, "a");
+        let (third, to_third) = client(&cache, "a");
+        let (fourth, to_fourth) = client(&cache, "a");
+        first.lookup(1, key);
+        for (client, number) in [(&second, 2), (&third, 3), (&fourth, 4)] {
+            client.lookup(number, key);
+        }
+        first.failed(key);
+        assert_eq!(to_first.take().front(), Some(&Answer::Build(1)));
+        assert_eq!(to_second.take(), [Answer::Build(2)]);
+        // Somebody who waits may die as well.
+        drop(third);
+        drop(second);
+        assert_eq!(to_third.take(), []);
+        assert_eq!(to_fourth.take(), [Answer::Build(4)]);
+        drop(fourth);
+        first.lookup(5, key);
+        assert_eq!(to_first.take(), [Answer::Build(5)]);
+    }
+
+    #[test]
+    fn what_the_vendor_keeps_is_left_to_all_who_wait() {
+        let cache = Cache::new(None, 0);
+        let key = [1; 32];
+        let (first, to_first) = client(&cache, "a");
+        let (second, to_second) = client(&cache, "a");
+        let (third, to_third) = client(&cache, "a");
+        for (client, number) in [(&first, 1), (&second, 2), (&third, 3)] {
+            client.lookup(number, key);
+        }
+        // Not theirs to say.
+        second.unkept(key);
+        third.failed(key);
+        assert_eq!((to_first.take(), to_second.take().len()), ([Answer::Build(1)].into(), 0));
+        first.unkept(key);
+        assert_eq!(to_second.take(), [Answer::Build(2)]);
+        assert_eq!(to_third.take(), [Answer::Build(3)]);
+        // Whoever has it after all is welcome, once.
+        third.store(key, b"program".to_vec());
+        second.store(key, b"another".to_vec());
+        first.lookup(4, key);
+        assert_eq!(to_first.take(), [hit(4, b"program")]);
+    }
+
+    #[test]
+    fn nobody_stores_what_another_builds() {
+        let cache = Cache::new(None, 0);
+        let (builder, to_builder) = client(&cache, "a");
+        let (other, to_other) = client(&cache, "a");
+        builder.lookup(1, [1; 32]);
+        assert_eq!(to_builder.take(), [Answer::Build(1)]);
+        other.store([1; 32], b"poison".to_vec());
+        other.failed([1; 32]);
+        builder.store([1; 32], b"program".to_vec());
+        other.store([1; 32], b"poison".to_vec());
+        other.lookup(2, [1; 32]);
+        assert_eq!(to_other.take(), [hit(2, b"program")]);
+    }
+
+    #[test]
+    fn trust_domains_share_nothing() {
+        let cache = Cache::new(None, 0);
+        let (ours, to_us) = client(&cache, "ours");
+        let (theirs, to_them) = client(&cache, "theirs");
+        theirs.lookup(1, [1; 32]);
+        theirs.store([1; 32], b"poison".to_vec());
+        ours.lookup(2, [1; 32]);
+        assert_eq!(to_us.take(), [Answer::Build(2)]);
+        theirs.forget([1; 32]);
+        theirs.lookup(3, [1; 32]);
+        assert_eq!(to_them.take(), [Answer::Build(1), Answer::Build(3)]);
+    }
+
+    #[test]
+    fn what_is_of_no_use_is_forgotten_everywhere() {
+        let place = tempfile::tempdir().unwrap();
+        let cache = Cache::new(Some(place.path()), 1 << 20);
+        let (one, to_one) = client(&cache, "a");
+        one.lookup(1, [1; 32]);
+        one.store([1; 32], b"program".to_vec());
+        let next = Cache::new(Some(place.path()), 1 << 20);
+        let (two, to_two) = client(&next, "a");
+        two.lookup(2, [1; 32]);
+        assert_eq!(to_two.take(), [hit(2, b"program")], "found by the next service");
+        two.forget([1; 32]);
+        two.lookup(3, [1; 32]);
+        assert_eq!(to_two.take(), [Answer::Build(3)]);
+        drop((to_one, two));
+    }
+}

@@ -1,0 +1,258 @@
+//! The private channel between the broker and one of its workers: a socket pair whose one end is the worker's standard
+//! input.
+//!
+//! The broker gives the worker its session, with the session's socket, and keeps built programs for it. Every message
+//! is a head of [`HEAD`] bytes and as many bytes of content as the head says. The broker trusts nothing that it reads
+//! here: a worker runs its tenant's code.
+
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+
+use rustix::io::Errno;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+};
+
+/// Names a program by everything that its binary depends on.
+pub(crate) type Key = [u8; 32];
+
+/// The longest content. A program whose binary is longer is not kept; hashcat's have a few megabytes.
+pub(crate) const MOST_CONTENT: usize = 32 << 20;
+
+/// Kind, number, key, length of the content.
+const HEAD: usize = 1 + 8 + 32 + 4;
+
+/// What a message is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Kind {
+    /// From the worker: the vendor's OpenCL is loaded.
+    Ready = 1,
+    /// To the worker, together with a socket: serve this session; `number` is the session's.
+    Begin = 2,
+    /// From the worker: the session is mine.
+    Begun = 3,
+    /// From the worker: is there a program under `key`? Answered by `Hit` or `Build` with the same `number`, if need be
+    /// after another worker has built it.
+    Lookup = 4,
+    /// To the worker: the content is what was stored.
+    Hit = 5,
+    /// To the worker: build it, then `Store` it, or say `Failed` or `Unkept`; others may be waiting.
+    Build = 6,
+    /// From the worker: the content is the program under `key`.
+    Store = 7,
+    /// From the worker: it could not build the program; whoever waits may try.
+    Failed = 8,
+    /// From the worker: it has built the program and has nothing to store; all who wait build it, too.
+    Unkept = 9,
+    /// From the worker: what is stored under `key` is of no use.
+    Forget = 10,
+}
+
+impl Kind {
+    const ALL: [Kind; 10] = [
+        Kind::Ready,
+        Kind::Begin,
+        Kind::Begun,
+        Kind::Lookup,
+        Kind::Hit,
+        Kind::Build,
+        Kind::Store,
+        Kind::Failed,
+        Kind::Unkept,
+        Kind::Forget,
+    ];
+}
+
+/// One message without its content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Head {
+    pub(crate) kind: Kind,
+    pub(crate) number: u64,
+    pub(crate) key: Key,
+    len: u32,
+}
+
+impl Head {
+    pub(crate) fn new(kind: Kind) -> Head {
+        Head { kind, number: 0, key: [0; 32], len: 0 }
+    }
+
+    pub(crate) fn number(self, number: u64) -> Head {
+        Head { number, ..self }
+    }
+
+    pub(crate) fn key(self, key: Key) -> Head {
+        Head { key, ..self }
+    }
+
+    fn bytes(&self) -> [u8; HEAD] {
+        let mut bytes = [0; HEAD];
+        bytes[0] = self.kind as u8;
+        bytes[1..9].copy_from_slice(&self.number.to_le_bytes());
+        bytes[9..41].copy_from_slice(&self.key);
+        bytes[41..].copy_from_slice(&self.len.to_le_bytes());
+        bytes
+    }
+
+    fn parse(bytes: &[u8; HEAD]) -> io::Result<Head> {
+        let broken = || io::Error::new(io::ErrorKind::InvalidData, "a message that is none of ours");
+        let kind = Kind::ALL.into_iter().find(|kind| *kind as u8 == bytes[0]).ok_or_else(broken)?;
+        let mut number = [0; 8];
+        number.copy_from_slice(&bytes[1..9]);
+        let mut key = [0; 32];
+        key.copy_from_slice(&bytes[9..41]);
+        let mut len = [0; 4];
+        len.copy_from_slice(&bytes[41..]);
+        let head = Head { kind, number: u64::from_le_bytes(number), key, len: u32::from_le_bytes(len) };
+        if head.len as usize > MOST_CONTENT { Err(broken()) } else { Ok(head) }
+    }
+}
+
+/// One end of the channel. Whoever sends from several threads needs a lock of their own.
+#[derive(Debug)]
+pub(crate) struct Channel(UnixStream);
+
+impl Channel {
+    /// Both ends; neither is inherited by a child unless it is given to it.
+    pub(crate) fn pair() -> io::Result<(Channel, OwnedFd)> {
+        let (ours, theirs) = UnixStream::pair()?;
+        Ok((Channel(ours), theirs.into()))
+    }
+
+    pub(crate) fn from_fd(fd: OwnedFd) -> Channel {
+        Channel(fd.into())
+    }
+
+    pub(crate) fn send(&self, head: Head, content: &[u8]) -> io::Result<()> {
+        let len = u32::try_from(content.len()).ok().filter(|len| *len as usize <= MOST_CONTENT);
+        let head = Head { len: len.ok_or(io::ErrorKind::InvalidInput)?, ..head };
+        (&self.0).write_all(&head.bytes())?;
+        (&self.0).write_all(content)
+    }
+
+    /// The next message and its content; `None` at the end.
+    pub(crate) fn receive(&self) -> io::Result<Option<(Head, Vec<u8>)>> {
+        let mut bytes = [0; HEAD];
+        if (&self.0).read(&mut bytes[..1])? == 0 {
+            return Ok(None);
+        }
+        (&self.0).read_exact(&mut bytes[1..])?;
+        let head = Head::parse(&bytes)?;
+        let mut content = Vec::new();
+        // Grows with what arrives: a length alone takes no memory.
+        (&self.0).take(head.len.into()).read_to_end(&mut content)?;
+        if content.len() < head.len as usize {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        Ok(Some((head, content)))
+    }
+
+    /// Gives the other side a session and its socket.
+    pub(crate) fn hand_over(&self, session: u64, socket: BorrowedFd<'_>) -> io::Result<()> {
+        let bytes = Head::new(Kind::Begin).number(session).bytes();
+        let sockets = [socket];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        if !control.push(SendAncillaryMessage::ScmRights(&sockets)) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let sent = loop {
+            match rustix::net::sendmsg(&self.0, &[IoSlice::new(&bytes)], &mut control, SendFlags::NOSIGNAL) {
+                Err(Errno::INTR) => continue,
+                other => break other?,
+            }
+        };
+        // The socket has left with the first byte.
+        (&self.0).write_all(&bytes[sent..])
+    }
+
+    /// Waits for a session and its socket; `None` if the other side has none and is gone.
+    pub(crate) fn take_over(&self) -> io::Result<Option<(u64, OwnedFd)>> {
+        let mut bytes = [0; HEAD];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let received = loop {
+            let into = &mut [IoSliceMut::new(&mut bytes)];
+            match rustix::net::recvmsg(&self.0, into, &mut control, RecvFlags::CMSG_CLOEXEC) {
+                Err(Errno::INTR) => continue,
+                other => break other?.bytes,
+            }
+        };
+        if received == 0 {
+            return Ok(None);
+        }
+        (&self.0).read_exact(&mut bytes[received..])?;
+        let head = Head::parse(&bytes)?;
+        let mut sockets = control.drain().filter_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(mut sockets) => sockets.next(),
+            _ => None,
+        });
+        match (head.kind, sockets.next()) {
+            (Kind::Begin, Some(socket)) => Ok(Some((head.number, socket))),
+            _ => Err(io::Error::new(io::ErrorKind::InvalidData, "a session without its socket")),
+        }
+    }
+}
+
+impl AsFd for Channel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pair() -> (Channel, Channel) {
+        let (ours, theirs) = Channel::pair().unwrap();
+        (ours, Channel::from_fd(theirs))
+    }
+
+    #[test]
+    fn a_message_arrives_with_its_content() {
+        let (ours, theirs) = pair();
+        let key = [7; 32];
+        ours.send(Head::new(Kind::Store).number(u64::MAX).key(key), b"program").unwrap();
+        ours.send(Head::new(Kind::Failed).key(key), &[]).unwrap();
+        drop(ours);
+        let (head, content) = theirs.receive().unwrap().unwrap();
+        assert_eq!((head.kind, head.number, head.key, &content[..]), (Kind::Store, u64::MAX, key, &b"program"[..]));
+        assert_eq!(theirs.receive().unwrap().unwrap().0, Head::new(Kind::Failed).key(key));
+        assert!(theirs.receive().unwrap().is_none());
+    }
+
+    #[test]
+    fn a_session_arrives_with_its_socket() {
+        let (ours, theirs) = pair();
+        let (mut peer, socket) = UnixStream::pair().unwrap();
+        ours.hand_over(42, socket.as_fd()).unwrap();
+        drop(socket);
+        let (session, socket) = theirs.take_over().unwrap().unwrap();
+        assert_eq!(session, 42);
+        let mut socket = UnixStream::from(socket);
+        socket.write_all(b"x").unwrap();
+        let mut byte = [0];
+        peer.read_exact(&mut byte).unwrap();
+        assert_eq!(&byte, b"x");
+        drop(ours);
+        assert!(theirs.take_over().unwrap().is_none());
+    }
+
+    #[test]
+    fn nonsense_is_refused_and_takes_no_memory() {
+        for bytes in [&[0; HEAD][..], &[11; HEAD], &[Kind::Store as u8; HEAD], &[Kind::Hit as u8]] {
+            let (ours, theirs) = pair();
+            (&ours.0).write_all(bytes).unwrap();
+            drop(ours);
+            assert!(theirs.receive().is_err(), "{bytes:?}");
+        }
+        let (ours, theirs) = pair();
+        ours.send(Head::new(Kind::Begin), &[]).unwrap();
+        assert!(theirs.take_over().is_err());
+        assert!(ours.send(Head::new(Kind::Store), &vec![0; MOST_CONTENT + 1]).is_err());
+    }
+}

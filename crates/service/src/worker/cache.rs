@@ -1,0 +1,178 @@
+//! The broker's cache of built programs, as a worker sees it.
+//!
+//! A worker never touches the cache's files: it asks the broker over its channel. A build thread waits for the answer,
+//! which may be that another session is building the same program. Whatever goes wrong here means that the compiler
+//! runs.
+
+use std::collections::HashMap;
+use std::sync::mpsc::{self, Sender};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use tracing::debug;
+
+use super::link::Link;
+use super::start::guarded;
+use crate::channel::{Channel, Head, Key, Kind, MOST_CONTENT};
+
+/// How long to wait for what another session builds. After that the program is built here as well: the other one may
+/// hang.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What the cache has under a key.
+#[derive(Debug)]
+pub(crate) enum Found {
+    Hit(Vec<u8>),
+    /// Nothing, and others who ask wait for this session.
+    Build(Permit),
+    /// Nobody knows.
+    Nothing,
+}
+
+/// The use of the cache by one session. Its locks are held for a few lines, but for that of the channel, under which a
+/// message is sent.
+#[derive(Debug)]
+pub(crate) struct Cache {
+    channel: Channel,
+    sending: Mutex<()>,
+    lookups: Mutex<Lookups>,
+    reader: OnceLock<bool>,
+    link: Arc<Link>,
+}
+
+#[derive(Debug, Default)]
+struct Lookups {
+    next: u64,
+    /// Who waits for an answer; `None` if nobody does any more.
+    waiting: HashMap<u64, (Key, Option<Sender<Found>>)>,
+}
+
+impl Cache {
+    pub(crate) fn new(channel: Channel, link: Arc<Link>) -> Arc<Cache> {
+        Arc::new(Cache { channel, sending: Mutex::default(), lookups: Mutex::default(), reader: OnceLock::new(), link })
+    }
+
+    /// Asks for a program; waits while another session builds it.
+    pub(crate) fn lookup(self: &Arc<Self>, key: Key) -> Found {
+        if !*self.reader.get_or_init(|| self.start_reader()) {
+            return Found::Nothing;
+        }
+        let (answer, answered) = mpsc::channel();
+        let number = {
+            let mut lookups = self.lock();
+            lookups.next += 1;
+            let number = lookups.next;
+            lookups.waiting.insert(number, (key, Some(answer)));
+            number
+        };
+        if !self.send(Head::new(Kind::Lookup).number(number).key(key), &[]) {
+            return Found::Nothing;
+        }
+        answered.recv_timeout(PATIENCE).unwrap_or_else(|_| {
+            debug!(session = self.link.session(), "no answer from the cache; building without it");
+            if let Some((_, answer)) = self.lock().waiting.get_mut(&number) {
+                *answer = None;
+            }
+            // It may have come just now.
+            answered.try_recv().unwrap_or(Found::Nothing)
+        })
+    }
+
+    /// Keeps a program, unless somebody else does.
+    pub(crate) fn store(&self, key: Key, content: &[u8]) {
+        if content.len() <= MOST_CONTENT {
+            self.send(Head::new(Kind::Store).key(key), content);
+        }
+    }
+
+    /// What is kept under a key is of no use.
+    pub(crate) fn forget(&self, key: Key) {
+        self.send(Head::new(Kind::Forget).key(key), &[]);
+    }
+
+    fn send(&self, head: Head, content: &[u8]) -> bool {
+        let _turn = self.sending.lock().unwrap_or_else(PoisonError::into_inner);
+        match self.channel.send(head, content) {
+            Ok(()) => true,
+            Err(error) => {
+                debug!(session = self.link.session(), %error, "cannot reach the cache");
+                false
+            }
+        }
+    }
+
+    /// Starts the thread that takes the broker's answers; a session that builds nothing has none.
+    fn start_reader(self: &Arc<Self>) -> bool {
+        let cache = Arc::clone(self);
+        let thread = thread::Builder::new().name("telecl-cache".into()).stack_size(256 << 10);
+        thread.spawn(move || guarded(&cache.link, "cache", || cache.read_on())).is_ok()
+    }
+
+    fn read_on(self: &Arc<Self>) {
+        loop {
+            let (head, content) = match self.channel.receive() {
+                Ok(Some(message)) => message,
+                other => {
+                    debug!(session = self.link.session(), ?other, "the broker's channel is closed");
+                    // Those who wait see that nobody answers any more.
+                    self.lock().waiting.clear();
+                    return;
+                }
+            };
+            match head.kind {
+                Kind::Hit => self.answer(head.number, |_| Found::Hit(content)),
+                Kind::Build => self.answer(head.number, |key| Found::Build(Permit::new(self, key))),
+                other => debug!(session = self.link.session(), ?other, "the broker says nothing of the kind"),
+            }
+        }
+    }
+
+    fn answer(&self, number: u64, found: impl FnOnce(Key) -> Found) {
+        let waiting = self.lock().waiting.remove(&number);
+        if let Some((key, answer)) = waiting {
+            // A permit that nobody waits for is given back when it is dropped here.
+            let found = found(key);
+            if let Some(answer) = answer {
+                let _ = answer.send(found);
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Lookups> {
+        self.lookups.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// That this session builds a program for all who ask for it. Dropping it lets the next one try.
+#[derive(Debug)]
+pub(crate) struct Permit {
+    cache: Arc<Cache>,
+    key: Key,
+    used: bool,
+}
+
+impl Permit {
+    fn new(cache: &Arc<Cache>, key: Key) -> Permit {
+        Permit { cache: Arc::clone(cache), key, used: false }
+    }
+
+    pub(crate) fn store(mut self, content: &[u8]) {
+        if content.len() <= MOST_CONTENT {
+            self.used = self.cache.send(Head::new(Kind::Store).key(self.key), content);
+        }
+    }
+
+    /// The program was built, and all who wait for it find it in the vendor's own cache.
+    pub(crate) fn leave_to_vendor(mut self) {
+        self.used = self.cache.send(Head::new(Kind::Unkept).key(self.key), &[]);
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        if !self.used {
+            self.cache.send(Head::new(Kind::Failed).key(self.key), &[]);
+        }
+    }
+}
