@@ -249,3 +249,41 @@ CASE(transfers_behind_a_gate_do_not_hold_up_another_queue) {
     OK(clEnqueueReadBuffer(other, two, CL_TRUE, 0, SIZE, back, 0, NULL, NULL));
     check_content("written at the gate", back, 2);
 }
+
+static double seconds(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec + now.tv_nsec / 1e9;
+}
+
+/* About the order on telecl's links; a device may well do one after the other. */
+CASE_TELECL_ONLY(a_small_command_does_not_wait_for_a_large_read_of_another_queue) {
+    open_device();
+    size_t size = 1u << 30;
+    if (INFO(cl_ulong, clGetDeviceInfo, device, CL_DEVICE_MAX_MEM_ALLOC_SIZE) < size) SKIP("no buffer of that size");
+    cl_mem large = buffer_of(CL_MEM_READ_WRITE, size, NULL), small = buffer_of(CL_MEM_READ_WRITE, 4, NULL);
+    cl_command_queue other = MADE(clCreateCommandQueue(context, device, 0, &err));
+    cl_kernel kernel = kernel_of("kernel void twice(global int *a) { *a *= 2; }", "twice");
+    set_arg(kernel, 0, sizeof small, &small);
+    cl_int zero = 0, value = 21, result = 0;
+    OK(clEnqueueFillBuffer(queue, large, &zero, 4, 0, size, 0, NULL, NULL));
+    OK(clEnqueueNDRangeKernel(other, kernel, 1, NULL, &(size_t){1}, NULL, 0, NULL, NULL));
+    OK(clFinish(other));
+    OK(clFinish(queue));
+    void *memory = memset(malloc(size), 0xee, size);
+    cl_event done;
+    double begin = seconds();
+    OK(clEnqueueReadBuffer(queue, large, CL_FALSE, 0, size, memory, 0, NULL, &done));
+    OK(clFlush(queue));
+    OK(clEnqueueWriteBuffer(other, small, CL_TRUE, 0, 4, &value, 0, NULL, NULL));
+    OK(clEnqueueNDRangeKernel(other, kernel, 1, NULL, &(size_t){1}, NULL, 0, NULL, NULL));
+    OK(clEnqueueReadBuffer(other, small, CL_TRUE, 0, 4, &result, 0, NULL, NULL));
+    double small_took = seconds() - begin;
+    cl_int state = INFO(cl_int, clGetEventInfo, done, CL_EVENT_COMMAND_EXECUTION_STATUS);
+    OK(clWaitForEvents(1, &done));
+    double both_took = seconds() - begin;
+    CHECK(result == 42, "the kernel gave %d", result);
+    CHECK(state > CL_COMPLETE, "the large read ended before");
+    CHECK(small_took < both_took / 2, "the small command took %.0f ms, the large read %.0f", small_took * 1e3, both_took * 1e3);
+    CHECK(((char *)memory)[0] == 0 && memcmp(memory, (char *)memory + 1, size - 1) == 0, "the large read is wrong");
+}
