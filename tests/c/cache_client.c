@@ -1,6 +1,6 @@
 /* The program in the tests of the program cache (tests/cache.rs). What it prints must not depend on whether the compiler
  * ran. Variables: SEED makes the program one that nobody has built before (PoCL has a cache of its own), STAY keeps the
- * session open in the end. */
+ * session open in the end, ASK makes `build_slowly` ask for its binary. */
 #include "common.h"
 
 static const char *text_of(const char *name) {
@@ -200,6 +200,7 @@ CASE_TELECL_ONLY(build_slowly) {
     cl_program program = MADE(clCreateProgramWithSource(context, 1, &slow, NULL, &err));
     say("building");
     OK(clBuildProgram(program, 1, &device, "", NULL, NULL));
+    if (getenv("ASK")) NEED(INFO(size_t, clGetProgramInfo, program, CL_PROGRAM_BINARY_SIZES) > 0, "no binary");
     cl_int result = 0;
     cl_mem buffer = buffer_of(CL_MEM_READ_WRITE, 4, &result);
     cl_kernel kernel = MADE(clCreateKernel(program, "last", &err));

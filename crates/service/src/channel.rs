@@ -45,7 +45,7 @@ pub(crate) enum Kind {
     Store = 7,
     /// From the worker: it could not build the program; whoever waits may try.
     Failed = 8,
-    /// From the worker: it has built the program and has nothing to store; all who wait build it, too.
+    /// From the worker: it has built the program and has nothing to store, or not soon; all who wait build it, too.
     Unkept = 9,
     /// From the worker: what is stored under `key` is of no use.
     Forget = 10,

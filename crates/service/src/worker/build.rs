@@ -61,12 +61,6 @@ struct Known {
     pending: Option<Arc<PendingCompile>>,
 }
 
-impl Known {
-    fn is_left_to_vendor(&self) -> bool {
-        self.pending.is_none() && entry::is_left_to(&self.target.device)
-    }
-}
-
 /// The one device of a context. Programs for several devices are not kept.
 #[derive(Clone)]
 struct Target {
@@ -294,8 +288,15 @@ fn status_of(result: ClResult<()>) -> i32 {
     result.map_or_else(ClError::code, |()| CL_SUCCESS)
 }
 
-/// Runs `work` beside the session, if there are not too many already; otherwise answers with an error.
-pub(crate) fn beside(link: &Arc<link::Link>, name: &'static str, call: u64, work: impl FnOnce() + Send + 'static) {
+/// Runs `work` beside the session, if there are not too many already; otherwise answers with an error. `after` gets what
+/// `work` returns, and is nothing that anybody waits for.
+pub(crate) fn beside<T>(
+    link: &Arc<link::Link>,
+    name: &'static str,
+    call: u64,
+    work: impl FnOnce() -> T + Send + 'static,
+    after: impl FnOnce(T) + Send + 'static,
+) {
     if BUILDS.fetch_add(1, Ordering::Relaxed) >= MOST_BUILDS {
         BUILDS.fetch_sub(1, Ordering::Relaxed);
         return link.answer(name, call, &Err(ClError(CL_OUT_OF_RESOURCES)));
@@ -303,8 +304,11 @@ pub(crate) fn beside(link: &Arc<link::Link>, name: &'static str, call: u64, work
     let thread = thread::Builder::new().name("telecl-build".into()).stack_size(STACK);
     let guard = Arc::clone(link);
     let started = thread.spawn(move || {
-        guarded(&guard, "build", work);
-        BUILDS.fetch_sub(1, Ordering::Relaxed);
+        guarded(&guard, "build", || {
+            let done = work();
+            BUILDS.fetch_sub(1, Ordering::Relaxed);
+            after(done);
+        });
     });
     if started.is_err() {
         BUILDS.fetch_sub(1, Ordering::Relaxed);
@@ -325,11 +329,20 @@ impl Job {
     /// Runs `work` beside the session, unless its result is in the cache, and replies with its report. `work` returns a
     /// status and the program, if any.
     fn start(self, work: impl FnOnce() -> (i32, Option<Program>) + Send + 'static) {
-        beside(&Arc::clone(&self.link), self.name, self.call, move || match self.find() {
-            Ok(loaded) => self.finish_with(loaded),
+        let (link, name, call) = (Arc::clone(&self.link), self.name, self.call);
+        let work = move || match self.find() {
+            Ok(loaded) => {
+                self.finish_with(loaded);
+                None
+            }
             Err(permit) => {
                 let (status, program) = work();
-                self.finish(status, program, permit);
+                self.finish(status, program, permit)
+            }
+        };
+        beside(&link, name, call, work, |keeper| {
+            if let Some(keeper) = keeper {
+                keeper.keep();
             }
         });
     }
@@ -377,7 +390,8 @@ impl Job {
         self.link.reply(self.call, CL_SUCCESS, &report);
     }
 
-    fn finish(self, status: i32, program: Option<Program>, permit: Option<Permit>) {
+    /// Replies; what is left to do is for others.
+    fn finish(self, status: i32, program: Option<Program>, permit: Option<Permit>) -> Option<Keeper> {
         if status != CL_SUCCESS {
             debug!(session = self.link.session(), call = self.name, error = %ClError(status), "call failed");
         }
@@ -396,51 +410,59 @@ impl Job {
         }
         let keeper = match (known, program, permit) {
             (Some(known), Some(program), Some(permit)) => entry::general(&report, &self.trees)
-                .map(|general| Keeper::new(Arc::clone(&self.slot), known, program, permit, general)),
+                .map(|general| Keeper::new(Arc::clone(&self.slot), &known, program, permit, general)),
             _ => None,
         };
         self.link.reply(self.call, status, &report);
-        // All that follows is for others.
-        if let Some(keeper) = keeper {
-            keeper.keep();
-        }
+        keeper
     }
 }
 
-/// What it takes to keep a program that was just built.
+/// Keeps a program that was just built.
 struct Keeper {
     slot: Arc<ProgramSlot>,
     generation: u64,
-    known: Known,
-    program: Program,
-    permit: Permit,
-    general: Vec<u8>,
+    way: Way,
+}
+
+/// How a program is kept.
+enum Way {
+    /// Of a compilation, the report is all there is.
+    Report(Permit, Vec<u8>),
+    Binary(Permit, Program, Vec<u8>),
+    /// With its binary, if the program asks for that.
+    Offer,
 }
 
 impl Keeper {
-    fn new(slot: Arc<ProgramSlot>, known: Known, program: Program, permit: Permit, general: Vec<u8>) -> Keeper {
-        // The program may ask for its binary as soon as it hears of the build.
-        if known.is_left_to_vendor() {
-            slot.set_offer(Offer { key: known.key, general: general.clone() });
-        }
+    fn new(slot: Arc<ProgramSlot>, known: &Known, program: Program, permit: Permit, general: Vec<u8>) -> Keeper {
         let generation = slot.generation();
-        Keeper { slot, generation, known, program, permit, general }
+        let way = if known.pending.is_some() {
+            Way::Report(permit, general)
+        } else if entry::is_left_to_program(&known.target.device) {
+            // It may ask as soon as it hears of the build.
+            slot.set_offer(Offer { key: known.key, general, permit: Some(permit) });
+            Way::Offer
+        } else {
+            Way::Binary(permit, program, general)
+        };
+        Keeper { slot, generation, way }
     }
 
     fn keep(self) {
-        let Keeper { slot, generation, known, program, permit, general } = self;
-        if known.pending.is_some() {
-            return permit.store(&general);
-        }
-        if known.is_left_to_vendor() {
-            return permit.leave_to_vendor();
-        }
-        let binaries = slot.ask_for_binaries(&program).unwrap_or_default();
-        // If it was built anew meanwhile, they may be of the new build.
-        if slot.generation() == generation
-            && let Some(entry) = entry::executable(&general, &program, &binaries)
-        {
-            permit.store(&entry);
+        let Keeper { slot, generation, way } = self;
+        match way {
+            Way::Report(permit, general) => permit.store(&general),
+            Way::Binary(permit, program, general) => {
+                let binaries = slot.ask_for_binaries(&program).unwrap_or_default();
+                // If it was built anew meanwhile, they may be of the new build.
+                if slot.generation() == generation
+                    && let Some(entry) = entry::executable(&general, &program, &binaries)
+                {
+                    permit.store(&entry);
+                }
+            }
+            Way::Offer => slot.wait_for_question(generation),
         }
     }
 }

@@ -163,8 +163,8 @@ impl Permit {
         }
     }
 
-    /// The program was built, and all who wait for it find it in the vendor's own cache.
-    pub(crate) fn leave_to_vendor(mut self) {
+    /// The program was built, but there is nothing to store, or not soon: nobody is to wait for it.
+    pub(crate) fn give_up(mut self) {
         self.used = self.cache.send(Head::new(Kind::Unkept).key(self.key), &[]);
     }
 }

@@ -171,7 +171,7 @@ impl Client<'_> {
         }
     }
 
-    /// The worker has built it and has nothing to keep, because the vendor keeps it: all who wait find it there.
+    /// The worker has built it and has nothing to keep, or not soon. Nor would the others: each builds it.
     pub(crate) fn unkept(&self, key: Key) {
         let name = self.name(key);
         let mut state = self.cache.lock();
@@ -180,7 +180,7 @@ impl Client<'_> {
         }
         let waiting = state.underway.remove(&name).map(|underway| underway.waiting).unwrap_or_default();
         drop(state);
-        self.log("program left to the vendor's own cache", &name);
+        self.log("program built, but not kept", &name);
         for (party, number) in waiting {
             party.mailbox.put(Answer::Build(number));
         }
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_vendor_keeps_is_left_to_all_who_wait() {
+    fn what_cannot_be_kept_is_built_by_all_who_wait() {
         let cache = Cache::new(None, 0);
         let key = [1; 32];
         let (first, to_first) = client(&cache, "a");
