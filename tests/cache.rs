@@ -223,7 +223,7 @@ fn sessions_that_build_at_once_compile_once() {
 #[test]
 fn sessions_do_not_wait_for_a_binary_that_is_not_taken() {
     let service = build_together(false);
-    // PoCL is not asked for it behind the program's back. The others find the program in its own cache.
+    // PoCL is not asked for it behind the program's back.
     assert_eq!(count(&service, STORED) + count(&service, UNKEPT), 1, "{}", service.log());
 }
 

@@ -9,6 +9,7 @@ use std::ffi::{CStr, CString};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread;
+use std::time::Duration;
 
 use telecl_opencl::{ClError, ClResult, Context, Device, Program, info};
 use telecl_sys::*;
@@ -32,6 +33,10 @@ const MOST_BUILDS: usize = 64;
 
 /// Compilers recurse deeply, and expect the stack of a program's first thread.
 const STACK: usize = 16 << 20;
+
+/// A program that keeps its binaries asks for them right after the build. Others who build the same program wait so long
+/// for that, where the vendor asks nothing less of them than to compile it, too.
+const GRACE: Duration = Duration::from_millis(250);
 
 static BUILDS: AtomicUsize = AtomicUsize::new(0);
 
@@ -59,6 +64,8 @@ struct Known {
     options: CString,
     /// For a compilation: how it can be made up for.
     pending: Option<Arc<PendingCompile>>,
+    /// Whether there are include files.
+    has_trees: bool,
 }
 
 /// The one device of a context. Programs for several devices are not kept.
@@ -107,7 +114,8 @@ impl Session {
             job.hides_args = ask;
             job.known = self.target(job.slot.context(), request.devices).and_then(|target| {
                 let key = source_key(Step::Build, &target, &job, request.options, &[])?;
-                Some(Known { key, target, options: options.clone(), pending: None })
+                let has_trees = !job.trees.is_empty();
+                Some(Known { key, target, options: options.clone(), pending: None, has_trees })
             });
             Ok((job, program, devices, options, ask))
         };
@@ -147,7 +155,8 @@ impl Session {
             job.hides_args = ask;
             job.known = self.target(job.slot.context(), request.devices).and_then(|target| {
                 let key = source_key(Step::Compile, &target, &job, request.options, &sources)?;
-                Some(Known { key, target, options, pending: Some(Arc::clone(&pending)) })
+                let has_trees = !job.trees.is_empty();
+                Some(Known { key, target, options, pending: Some(Arc::clone(&pending)), has_trees })
             });
             Ok((job, program, pending))
         };
@@ -258,7 +267,8 @@ fn known_link(target: Target, inputs: &[Arc<ProgramSlot>], options: &[u8]) -> Op
     }
     // Options for code generation are given to the compiler, and NVIDIA heeds them when it loads a binary.
     let options = [compiled.options.to_bytes(), b" ", options].concat();
-    Some(Known { key: recipe.key(), target, options: CString::new(options).ok()?, pending: None })
+    let options = CString::new(options).ok()?;
+    Some(Known { key: recipe.key(), target, options, pending: None, has_trees: compiled.has_trees })
 }
 
 /// The option without which many compilers forget what a kernel's arguments are; known since OpenCL 1.2.
@@ -384,8 +394,8 @@ impl Job {
         if let Some(binary) = binary {
             self.slot.set_binary(&binary);
         }
-        if let Some(Known { key, options, pending: Some(pending), .. }) = self.known {
-            self.slot.set_compiled(Compiled { key, options, pending: Some(pending) });
+        if let Some(Known { key, options, pending: Some(pending), has_trees, .. }) = self.known {
+            self.slot.set_compiled(Compiled { key, options, pending: Some(pending), has_trees });
         }
         self.link.reply(self.call, CL_SUCCESS, &report);
     }
@@ -405,8 +415,9 @@ impl Job {
             None => Vec::new(),
         };
         let known = self.known.filter(|_| status == CL_SUCCESS);
-        if let Some(Known { key, options, pending: Some(_), .. }) = &known {
-            self.slot.set_compiled(Compiled { key: *key, options: options.clone(), pending: None });
+        if let Some(Known { key, options, pending: Some(_), has_trees, .. }) = &known {
+            let (key, options, has_trees) = (*key, options.clone(), *has_trees);
+            self.slot.set_compiled(Compiled { key, options, pending: None, has_trees });
         }
         let keeper = match (known, program, permit) {
             (Some(known), Some(program), Some(permit)) => entry::general(&report, &self.trees)
@@ -430,8 +441,8 @@ enum Way {
     /// Of a compilation, the report is all there is.
     Report(Permit, Vec<u8>),
     Binary(Permit, Program, Vec<u8>),
-    /// With its binary, if the program asks for that.
-    Offer,
+    /// With its binary, if the program asks for that; others wait so long.
+    Offer(Duration),
 }
 
 impl Keeper {
@@ -442,7 +453,8 @@ impl Keeper {
         } else if entry::is_left_to_program(&known.target.device) {
             // It may ask as soon as it hears of the build.
             slot.set_offer(Offer { key: known.key, general, permit: Some(permit) });
-            Way::Offer
+            // The vendor's own cache does not know a program again whose include files are in another directory.
+            Way::Offer(if known.has_trees { GRACE } else { Duration::ZERO })
         } else {
             Way::Binary(permit, program, general)
         };
@@ -462,7 +474,7 @@ impl Keeper {
                     permit.store(&entry);
                 }
             }
-            Way::Offer => slot.wait_for_question(generation),
+            Way::Offer(grace) => slot.wait_for_question(generation, grace),
         }
     }
 }

@@ -69,10 +69,6 @@ pub(crate) struct Offer {
     pub(crate) permit: Option<Permit>,
 }
 
-/// A program that keeps its binaries asks for them right after the build. Others who build the same program wait for that
-/// so long.
-const GRACE: Duration = Duration::from_millis(250);
-
 /// A compilation that the cache knows.
 #[derive(Clone, Debug)]
 pub(crate) struct Compiled {
@@ -80,6 +76,8 @@ pub(crate) struct Compiled {
     pub(crate) options: CString,
     /// The compiler has not run in this session, because its report was in the cache. It runs if what it makes is needed.
     pub(crate) pending: Option<Arc<PendingCompile>>,
+    /// Whether there were include files.
+    pub(crate) has_trees: bool,
 }
 
 impl ProgramSlot {
@@ -152,10 +150,10 @@ impl ProgramSlot {
         self.lock().offer = Some(offer);
     }
 
-    /// Waits a moment for the program to ask for its binary, and does not let others wait longer than that.
-    pub(super) fn wait_for_question(&self, generation: u64) {
+    /// Waits for the program to ask for its binary, and does not let others wait longer than that.
+    pub(super) fn wait_for_question(&self, generation: u64, grace: Duration) {
         let unasked = |state: &mut State| state.generation == generation && !state.has_asked;
-        let waited = self.asked.wait_timeout_while(self.lock(), GRACE, unasked);
+        let waited = self.asked.wait_timeout_while(self.lock(), grace, unasked);
         let (mut state, waited) = waited.unwrap_or_else(PoisonError::into_inner);
         let permit = state.offer.as_mut().filter(|_| waited.timed_out()).and_then(|offer| offer.permit.take());
         drop(state);

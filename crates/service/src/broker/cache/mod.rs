@@ -26,6 +26,10 @@ use crate::channel::Key;
 /// What is kept in memory, so that sessions which start together need no file.
 const MOST_MEMORY: usize = 64 << 20;
 
+/// How many programs may be under way, and how many workers may wait for one: no tenant takes more memory than that.
+/// Beyond it everybody builds for themselves.
+const MOST_UNDERWAY: usize = 4096;
+
 /// All programs that are kept. Its lock is held for a few lines; that of a [`Mailbox`] may be taken meanwhile, and files
 /// are read and written without it.
 #[derive(Debug)]
@@ -62,6 +66,7 @@ enum Seek {
     Waits,
     /// This worker is the first to ask.
     Mine,
+    Crowded,
 }
 
 impl State {
@@ -117,6 +122,7 @@ impl Client<'_> {
         match self.seek(number, name) {
             Seek::Found => self.log("program found", &name),
             Seek::Waits => self.log("program is being built by another session", &name),
+            Seek::Crowded => self.party.mailbox.put(Answer::Build(number)),
             Seek::Mine => match self.cache.disk.as_ref().and_then(|disk| disk.read(&name)) {
                 Some(content) => {
                     self.log("program found on disk", &name);
@@ -138,11 +144,14 @@ impl Client<'_> {
             self.party.mailbox.put(Answer::Hit(number, content));
             return Seek::Found;
         }
+        let crowded = state.underway.len() >= MOST_UNDERWAY;
         match state.underway.entry(name) {
+            Entry::Occupied(underway) if underway.get().waiting.len() >= MOST_UNDERWAY => Seek::Crowded,
             Entry::Occupied(mut underway) => {
                 underway.get_mut().waiting.push_back((self.party.clone(), number));
                 Seek::Waits
             }
+            Entry::Vacant(_) if crowded => Seek::Crowded,
             Entry::Vacant(vacant) => {
                 vacant.insert(Underway { by: self.party.clone(), waiting: VecDeque::new() });
                 Seek::Mine
@@ -334,6 +343,23 @@ mod tests {
         second.store(key, b"another".to_vec());
         first.lookup(4, key);
         assert_eq!(to_first.take(), [hit(4, b"program")]);
+    }
+
+    #[test]
+    fn no_worker_makes_the_broker_remember_without_end() {
+        let cache = Cache::new(None, 0);
+        let (hostile, to_hostile) = client(&cache, "a");
+        for number in 0..2 * MOST_UNDERWAY as u64 {
+            let mut key = [0; 32];
+            key[..8].copy_from_slice(&number.to_le_bytes());
+            hostile.lookup(number, key);
+            hostile.lookup(number, [7; 32]);
+        }
+        assert_eq!(cache.lock().underway.len(), MOST_UNDERWAY);
+        assert!(cache.lock().underway.values().all(|underway| underway.waiting.len() <= MOST_UNDERWAY));
+        assert!(to_hostile.take().len() >= 2 * MOST_UNDERWAY);
+        drop(hostile);
+        assert!(cache.lock().underway.is_empty());
     }
 
     #[test]
