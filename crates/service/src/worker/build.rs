@@ -66,6 +66,8 @@ struct Known {
     pending: Option<Arc<PendingCompile>>,
     /// Whether there are include files.
     has_trees: bool,
+    /// What is to be linked was not compiled in this session, but in another, which is going to link it, too.
+    reluctant: bool,
 }
 
 /// The one device of a context. Programs for several devices are not kept.
@@ -115,7 +117,7 @@ impl Session {
             job.known = self.target(job.slot.context(), request.devices).and_then(|target| {
                 let key = source_key(Step::Build, &target, &job, request.options, &[])?;
                 let has_trees = !job.trees.is_empty();
-                Some(Known { key, target, options: options.clone(), pending: None, has_trees })
+                Some(Known { key, target, options: options.clone(), pending: None, has_trees, reluctant: false })
             });
             Ok((job, program, devices, options, ask))
         };
@@ -156,7 +158,7 @@ impl Session {
             job.known = self.target(job.slot.context(), request.devices).and_then(|target| {
                 let key = source_key(Step::Compile, &target, &job, request.options, &sources)?;
                 let has_trees = !job.trees.is_empty();
-                Some(Known { key, target, options, pending: Some(Arc::clone(&pending)), has_trees })
+                Some(Known { key, target, options, pending: Some(Arc::clone(&pending)), has_trees, reluctant: false })
             });
             Ok((job, program, pending))
         };
@@ -268,7 +270,8 @@ fn known_link(target: Target, inputs: &[Arc<ProgramSlot>], options: &[u8]) -> Op
     // Options for code generation are given to the compiler, and NVIDIA heeds them when it loads a binary.
     let options = [compiled.options.to_bytes(), b" ", options].concat();
     let options = CString::new(options).ok()?;
-    Some(Known { key: recipe.key(), target, options, pending: None, has_trees: compiled.has_trees })
+    let reluctant = compiled.pending.is_some_and(|pending| pending.done.get().is_none());
+    Some(Known { key: recipe.key(), target, options, pending: None, has_trees: compiled.has_trees, reluctant })
 }
 
 /// The option without which many compilers forget what a kernel's arguments are; known since OpenCL 1.2.
@@ -361,7 +364,7 @@ impl Job {
     fn find(&self) -> Result<Loaded, Option<Permit>> {
         let Some(known) = &self.known else { return Err(None) };
         for _ in 0..2 {
-            match self.cache.lookup(known.key) {
+            match self.cache.lookup(known.key, known.reluctant) {
                 Found::Hit(entry) => match self.load(known, &entry) {
                     Some(loaded) => return Ok(loaded),
                     None => {
