@@ -21,8 +21,11 @@ const BUILT: &str = "program will be built";
 const STORED: &str = "program stored";
 const FOUND: &str = "program found";
 const ON_DISK: &str = "program found on disk";
-const UNKEPT: &str = "program left to the vendor's own cache";
+const UNKEPT: &str = "program built, but not kept";
 const WAITED: &str = "program is being built by another session";
+
+/// And a worker.
+const TAKEN: &str = "taken from the cache";
 
 struct Bench {
     artifacts: Artifacts,
@@ -190,18 +193,37 @@ fn other_headers_make_another_program() {
     assert_eq!(count(&service, BUILT), 2);
 }
 
-#[test]
-fn two_sessions_at_once_compile_once() {
+/// Three sessions that build the same program at once.
+fn build_together(ask: bool) -> Service {
     let bench = Bench::new();
     let service = bench.service();
-    let clients: Vec<Running> =
-        (0..3).map(|_| Running::start(bench.command(&service, "build_slowly")).unwrap()).collect();
-    for client in clients {
-        let ended = client.end(SOON);
-        assert_eq!(ended.stdout, "building\n42\ndone\n", "{ended}\n{}", service.log());
+    let start = || {
+        let mut command = bench.command(&service, "build_slowly");
+        command.env("STAY", "1").envs(ask.then_some(("ASK", "1")));
+        Running::start(command).unwrap()
+    };
+    let mut clients: Vec<Running> = (0..3).map(|_| start()).collect();
+    for client in &mut clients {
+        client.expect_line("done", SOON);
     }
-    // Where they do not get the binary, they find the program in the vendor's own cache.
+    for client in clients {
+        assert_eq!(client.end(Duration::ZERO).stdout, "building\n42\ndone\n", "{}", service.log());
+    }
     assert_eq!((count(&service, BUILT), count(&service, WAITED)), (1, 2), "{}", service.log());
+    service
+}
+
+#[test]
+fn sessions_that_build_at_once_compile_once() {
+    let service = build_together(true);
+    assert_eq!((count(&service, STORED), count(&service, UNKEPT)), (1, 0), "{}", service.log());
+    assert_eq!(count(&service, TAKEN), 2, "{}", service.log());
+}
+
+#[test]
+fn sessions_do_not_wait_for_a_binary_that_is_not_taken() {
+    let service = build_together(false);
+    // PoCL is not asked for it behind the program's back.
     assert_eq!(count(&service, STORED) + count(&service, UNKEPT), 1, "{}", service.log());
 }
 

@@ -1,6 +1,6 @@
 /* The program in the tests of the program cache (tests/cache.rs). What it prints must not depend on whether the compiler
  * ran. Variables: SEED makes the program one that nobody has built before (PoCL has a cache of its own), STAY keeps the
- * session open in the end. */
+ * session open in the end, ASK makes `build_slowly` ask for its binary. */
 #include "common.h"
 
 static const char *text_of(const char *name) {
@@ -188,6 +188,7 @@ CASE_TELECL_ONLY(build_slowly) {
     open_device();
     size_t room = 1 << 20, length = 0;
     char *text = malloc(room);
+    length += snprintf(text, room, "#include \"cache_client.h\"\n");
     for (int k = 0; k < 12; k++) {
         length += snprintf(text + length, room - length, "kernel void k%d(global float *a, int n) {\n float x = a[n];\n", k);
         for (int i = 0; i < 40; i++)
@@ -199,7 +200,8 @@ CASE_TELECL_ONLY(build_slowly) {
     const char *slow = text;
     cl_program program = MADE(clCreateProgramWithSource(context, 1, &slow, NULL, &err));
     say("building");
-    OK(clBuildProgram(program, 1, &device, "", NULL, NULL));
+    OK(clBuildProgram(program, 1, &device, options(), NULL, NULL));
+    if (getenv("ASK")) NEED(INFO(size_t, clGetProgramInfo, program, CL_PROGRAM_BINARY_SIZES) > 0, "no binary");
     cl_int result = 0;
     cl_mem buffer = buffer_of(CL_MEM_READ_WRITE, 4, &result);
     cl_kernel kernel = MADE(clCreateKernel(program, "last", &err));

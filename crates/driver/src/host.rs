@@ -1,11 +1,13 @@
 //! Memory of the program (or our own mapped memory) that transfers read and fill.
 
+use std::any::Any;
 use std::ptr::NonNull;
-use std::sync::Arc;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
+use telecl_sys::cl_int;
 use telecl_wire::region::Region;
 
-use crate::api::Memory;
+use crate::registry::lock;
 
 /// Start of memory that a call names. What lies behind it follows from the call's sizes and pitches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +34,9 @@ impl HostPointer {
     }
 }
 
+/// What keeps memory alive.
+pub(crate) type Owner = Arc<dyn Any + Send + Sync>;
+
 /// A box of units in memory, with pitches.
 #[derive(Clone, Debug)]
 pub(crate) struct HostBox {
@@ -43,7 +48,7 @@ pub(crate) struct HostBox {
     row_pitch: u64,
     slice_pitch: u64,
     /// Keeps memory of our own alive until a read has filled it.
-    _owner: Option<Arc<Memory>>,
+    _owner: Option<Owner>,
 }
 
 impl HostBox {
@@ -56,7 +61,7 @@ impl HostBox {
         unit: u64,
         row_pitch: u64,
         slice_pitch: u64,
-        owner: Option<Arc<Memory>>,
+        owner: Option<Owner>,
     ) -> HostBox {
         HostBox { start, size, unit, row_pitch, slice_pitch, _owner: owner }
     }
@@ -125,6 +130,72 @@ impl HostBox {
         scratch.clear();
         spans.into_iter().for_each(|span| scratch.extend_from_slice(slice(span)));
         scratch
+    }
+}
+
+/// Memory of our own into which something is read, and how that went.
+#[derive(Debug)]
+pub(crate) struct Landing {
+    /// Written only by the read, and read only after its end.
+    start: HostPointer,
+    len: usize,
+    status: Mutex<Option<cl_int>>,
+    ended: Condvar,
+}
+
+impl Landing {
+    pub(crate) fn new(len: usize) -> Arc<Landing> {
+        let bytes: Box<[u8]> = vec![0; len].into();
+        // A box of no bytes has a pointer too.
+        let start = HostPointer(NonNull::from(Box::leak(bytes)).cast());
+        Arc::new(Landing { start, len, status: Mutex::default(), ended: Condvar::new() })
+    }
+
+    /// Where the read goes.
+    pub(crate) fn target(self: &Arc<Self>) -> HostBox {
+        let len = self.len as u64;
+        // SAFETY: the memory has that many bytes, and the box keeps it alive. Nobody looks at it before the read has ended.
+        unsafe { HostBox::new(self.start, [len, 1, 1], 1, len, len, Some(Arc::clone(self) as Owner)) }
+    }
+
+    /// With what the read has ended, if it has.
+    pub(crate) fn status(&self) -> Option<cl_int> {
+        *lock(&self.status)
+    }
+
+    pub(crate) fn end(&self, status: cl_int) {
+        *lock(&self.status) = Some(status);
+        self.ended.notify_all();
+    }
+
+    /// Waits for the end of the read.
+    pub(crate) fn wait(&self) -> cl_int {
+        let mut status = lock(&self.status);
+        loop {
+            if let Some(status) = *status {
+                return status;
+            }
+            status = self.ended.wait(status).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Copies what was read to memory of the program.
+    ///
+    /// # Safety
+    /// `to` is writable for as many bytes as were read.
+    pub(crate) unsafe fn copy_to(&self, to: HostPointer) {
+        if self.status().is_some() {
+            // SAFETY: by this function's contract; the read has ended, so nobody writes to our memory any more.
+            unsafe { std::ptr::copy_nonoverlapping(self.start.0.as_ptr(), to.0.as_ptr(), self.len) };
+        }
+    }
+}
+
+impl Drop for Landing {
+    fn drop(&mut self) {
+        let bytes = NonNull::slice_from_raw_parts(self.start.0, self.len);
+        // SAFETY: leaked in `new` with this length; the read's box, which keeps us alive, is gone.
+        drop(unsafe { Box::from_raw(bytes.as_ptr()) });
     }
 }
 

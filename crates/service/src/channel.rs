@@ -45,14 +45,16 @@ pub(crate) enum Kind {
     Store = 7,
     /// From the worker: it could not build the program; whoever waits may try.
     Failed = 8,
-    /// From the worker: it has built the program and has nothing to store; all who wait build it, too.
+    /// From the worker: it has built the program and has nothing to store, or not soon; all who wait build it, too.
     Unkept = 9,
     /// From the worker: what is stored under `key` is of no use.
     Forget = 10,
+    /// From the worker: as `Lookup`, but somebody else can build the program sooner. Answered when somebody has.
+    Await = 11,
 }
 
 impl Kind {
-    const ALL: [Kind; 10] = [
+    const ALL: [Kind; 11] = [
         Kind::Ready,
         Kind::Begin,
         Kind::Begun,
@@ -63,6 +65,7 @@ impl Kind {
         Kind::Failed,
         Kind::Unkept,
         Kind::Forget,
+        Kind::Await,
     ];
 }
 
@@ -244,7 +247,7 @@ mod tests {
 
     #[test]
     fn nonsense_is_refused_and_takes_no_memory() {
-        for bytes in [&[0; HEAD][..], &[11; HEAD], &[Kind::Store as u8; HEAD], &[Kind::Hit as u8]] {
+        for bytes in [&[0; HEAD][..], &[99; HEAD], &[Kind::Store as u8; HEAD], &[Kind::Hit as u8]] {
             let (ours, theirs) = pair();
             (&ours.0).write_all(bytes).unwrap();
             drop(ours);

@@ -19,6 +19,8 @@ pub(crate) fn telecl(arguments: &[&str]) -> Command {
     }
     // An empty file beats what may be in /etc.
     command.args(arguments).env("TELECL_CONFIG", "/dev/null").env_remove("OCL_ICD_VENDORS");
+    // And a test leaves nothing in the cache of its user.
+    command.env("TELECL_CACHE_DIR", "none");
     command
 }
 

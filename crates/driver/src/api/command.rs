@@ -11,7 +11,7 @@ use super::event::Event;
 use super::memory::Memory;
 use super::queue::Queue;
 use crate::host::HostBox;
-use crate::session::Pending;
+use crate::session::{Listener, Pending};
 
 /// A command on its way into a queue.
 #[derive(Debug)]
@@ -86,10 +86,10 @@ impl<'a> Submission<'a> {
     pub(super) fn expect(&self, kind: cl_command_type, target: Option<HostBox>) -> Arc<Event> {
         let event = Event::of_command(self.queue, kind, !self.wants_event);
         event.submitted();
-        self.queue
-            .context
-            .session
-            .expect(event.id(), Pending { event: Arc::clone(&event), target, uses: self.uses.take() });
+        self.queue.context.session.expect(
+            event.id(),
+            Pending { listener: Listener::Event(Arc::clone(&event)), target, uses: self.uses.take() },
+        );
         event
     }
 
@@ -100,8 +100,17 @@ impl<'a> Submission<'a> {
         message: &M,
         payload: &[u8],
     ) -> ClResult<()> {
+        self.sent(event, self.queue.context.session.post(message, payload))
+    }
+
+    /// As [`Submission::send`], for a call that is about to wait.
+    pub(super) fn send_and_more<'m, M: Message<'m>>(&self, event: &Arc<Event>, message: &M) -> ClResult<()> {
+        self.sent(Some(event), self.queue.context.session.post_and_more(message, &[]))
+    }
+
+    fn sent(&self, event: Option<&Arc<Event>>, sent: ClResult<()>) -> ClResult<()> {
         let session = &self.queue.context.session;
-        session.post(message, payload).inspect_err(|_| {
+        sent.inspect_err(|_| {
             if let Some(event) = event {
                 session.forget(event.id());
             }

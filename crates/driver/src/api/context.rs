@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use telecl_sys::*;
@@ -36,6 +37,8 @@ pub(crate) struct Context {
     /// First failure of a one-way command, by queue (0: none in particular), not yet reported.
     failures: Mutex<HashMap<u64, cl_int>>,
     formats: Mutex<FormatLists>,
+    /// How many queues it has been given.
+    queues_made: AtomicU32,
 }
 
 impl fmt::Debug for Context {
@@ -58,6 +61,15 @@ impl Object for Context {
 }
 
 impl Context {
+    /// It has one more queue.
+    pub(super) fn note_queue(&self) {
+        self.queues_made.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn queues_made(&self) -> u32 {
+        self.queues_made.load(Ordering::Relaxed)
+    }
+
     /// `clCreateContext`; `properties` are as the program gave them.
     pub(crate) fn new(
         devices: Vec<Arc<Device>>,
@@ -80,6 +92,7 @@ impl Context {
             destructors: Mutex::default(),
             failures: Mutex::default(),
             formats: Mutex::default(),
+            queues_made: AtomicU32::new(0),
         });
         session.add_context(context.id(), Arc::downgrade(&context));
         let ids = context.device_ids(&context.devices);

@@ -259,6 +259,12 @@ pub(crate) fn wait_for_all(events: &[Arc<Event>]) -> ClResult<()> {
     if events.windows(2).any(|pair| pair[0].context.id() != pair[1].context.id()) {
         return Err(ClError(CL_INVALID_CONTEXT));
     }
+    // What is waited for is mostly the last command of its queue, and is followed by a look at what it made.
+    if let Some(event) = events.last().filter(|event| event.status() > CL_COMPLETE)
+        && let Some(queue) = &event.queue
+    {
+        queue.foresee_wait();
+    }
     let mut failed = false;
     for event in events {
         failed |= event.wait() < 0;

@@ -448,6 +448,7 @@ impl Submission<'_> {
             memory.check_alignment(device)?;
         }
         let doubtful = kernel.needs_a_verdict(range, global)?;
+        self.queue.note_kernel(kernel.id());
         let event = (self.needs_event() || doubtful).then(|| self.expect(kind, None));
         let message = RunKernel {
             command: self.command(event.as_ref()),

@@ -10,7 +10,7 @@ use super::event::Event;
 use super::memory::{Memory, MemoryKind};
 use super::shadow::Shadow;
 use super::transfer::Blocking;
-use crate::host::{HostBox, HostPointer};
+use crate::host::{HostBox, HostPointer, Owner};
 use crate::registry::lock;
 
 /// A region that the program has mapped and not yet unmapped.
@@ -130,7 +130,7 @@ impl Submission<'_> {
         let pointer = buffer.local_memory()?.offset(offset);
         // SAFETY: the object's local memory has its size, the range was checked, and it lives as long
         // as the object, which the box keeps alive.
-        let target = unsafe { HostBox::new(pointer, [size, 1, 1], 1, size, size, Some(Arc::clone(buffer))) };
+        let target = unsafe { HostBox::new(pointer, [size, 1, 1], 1, size, size, Some(Arc::clone(buffer) as Owner)) };
         let range = MapTarget::Range { offset, size };
         let event = self.map(CL_COMMAND_MAP_BUFFER, buffer, blocking, flags, pointer, target, range)?;
         Ok((pointer, event))
@@ -156,7 +156,7 @@ impl Submission<'_> {
         // SAFETY: the object's local memory holds the whole image with these pitches, the region was
         // checked, and it lives as long as the object, which the box keeps alive.
         let target = unsafe {
-            HostBox::new(pointer, region, image.element_size, row_pitch, slice_pitch, Some(Arc::clone(memory)))
+            HostBox::new(pointer, region, image.element_size, row_pitch, slice_pitch, Some(Arc::clone(memory) as Owner))
         };
         let event = self.map(
             CL_COMMAND_MAP_IMAGE,

@@ -11,6 +11,7 @@ mod copy;
 mod device;
 mod event;
 mod extensions;
+mod foresight;
 mod format;
 mod image;
 mod info;

@@ -1,5 +1,6 @@
 //! Command queues.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use telecl_sys::*;
@@ -8,6 +9,7 @@ use telecl_wire::{Ids, WireId};
 
 use super::context::Context;
 use super::device::Device;
+use super::foresight::Foresight;
 use super::info::{InfoValue, value};
 use crate::process::state;
 use crate::registry::{Base, Object, Registry, lock};
@@ -21,6 +23,9 @@ pub(crate) struct Queue {
     pub(crate) properties: QueueProperties,
     /// Held while a command goes out in several frames, so that none of another thread comes between.
     order: Mutex<()>,
+    /// The kernel that was run last.
+    last_kernel: AtomicU64,
+    pub(super) foresight: Foresight,
 }
 
 /// How a queue was asked for.
@@ -105,7 +110,10 @@ impl Queue {
             device,
             properties,
             order: Mutex::default(),
+            last_kernel: AtomicU64::new(0),
+            foresight: Foresight::default(),
         });
+        context.note_queue();
         let list: Vec<WireId> = match &queue.properties.list {
             Some(list) => list.iter().take(list.len().saturating_sub(1)).map(|&v| WireId::new(v)).collect(),
             None => [u64::from(CL_QUEUE_PROPERTIES), bits].map(WireId::new).to_vec(),
@@ -137,6 +145,18 @@ impl Queue {
         self.properties.bits & CL_QUEUE_ON_DEVICE != 0
     }
 
+    pub(super) fn is_in_order(&self) -> bool {
+        self.properties.bits & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE == 0
+    }
+
+    pub(super) fn last_kernel(&self) -> u64 {
+        self.last_kernel.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn note_kernel(&self, kernel: u64) {
+        self.last_kernel.store(kernel, Ordering::Relaxed);
+    }
+
     /// Keeps other threads from posting to this queue until the guard is gone.
     pub(super) fn hold(&self) -> MutexGuard<'_, ()> {
         lock(&self.order)
@@ -150,7 +170,7 @@ impl Queue {
 
     /// `clFinish`; reports what failed since the last call that waited.
     pub(crate) fn finish(&self) -> ClResult<()> {
-        self.context.session.call(|call| Finish { call, queue: self.id() })?;
+        self.context.session.call_then(|call| Finish { call, queue: self.id() }, || self.foresee_wait())?;
         self.context.take_failure(self.id())
     }
 

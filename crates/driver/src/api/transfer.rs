@@ -8,6 +8,7 @@ use telecl_wire::request::{Command, ReadBuffer, ReadImage, ReadRect, WriteBuffer
 
 use super::command::Submission;
 use super::event::Event;
+use super::foresight::Span;
 use super::memory::Memory;
 use crate::host::{HostBox, HostPointer};
 
@@ -116,14 +117,28 @@ impl Submission<'_> {
         self.check_range(buffer, offset, size)?;
         let host = host.ok_or(ClError(CL_INVALID_VALUE))?;
         buffer.check_host_access(true, false)?;
+        let span = Span { buffer: buffer.id(), offset, size };
+        let plain = blocking == Blocking::Wait && !self.wants_event && !self.has_waits() && !buffer.has_destructors();
+        if plain && let Some(landing) = self.queue.foreseen(span, buffer) {
+            self.queue.context.take_failure(self.queue.id())?;
+            // SAFETY: the program's pointer is valid for the size of its call, which is that of the landing.
+            unsafe { landing.copy_to(host) };
+            return Ok(None);
+        }
         // SAFETY: the program's pointer is valid for the size of its call until the command ends.
         let target = unsafe { HostBox::new(host, [size, 1, 1], 1, size, size, None) };
-        self.fetch(CL_COMMAND_READ_BUFFER, blocking, target, |command| ReadBuffer {
-            command,
-            buffer: buffer.id(),
-            offset,
-            size,
-        })
+        let next = || {
+            if plain {
+                self.queue.foresee_read(span)
+            }
+        };
+        self.fetch_then(
+            CL_COMMAND_READ_BUFFER,
+            blocking,
+            target,
+            |command| ReadBuffer { command, buffer: buffer.id(), offset, size },
+            next,
+        )
     }
 
     /// `clEnqueueWriteBuffer`.
@@ -268,11 +283,28 @@ impl Submission<'_> {
         target: HostBox,
         message: impl FnOnce(Command<'m>) -> M,
     ) -> ClResult<Option<Arc<Event>>> {
+        self.fetch_then(kind, blocking, target, message, || {})
+    }
+
+    /// As [`Submission::fetch`]; `then` may send more before it waits.
+    fn fetch_then<'m, M: telecl_wire::request::Message<'m>>(
+        &'m self,
+        kind: cl_command_type,
+        blocking: Blocking,
+        target: HostBox,
+        message: impl FnOnce(Command<'m>) -> M,
+        then: impl FnOnce(),
+    ) -> ClResult<Option<Arc<Event>>> {
         let event = self.expect(kind, Some(target));
+        let message = message(self.command(Some(&event)));
         {
             let _order = self.queue.hold();
-            self.send(Some(&event), &message(self.command(Some(&event))), &[])?;
+            match blocking {
+                Blocking::Wait => self.send_and_more(&event, &message)?,
+                Blocking::Return => self.send(Some(&event), &message, &[])?,
+            }
         }
+        then();
         if blocking == Blocking::Wait {
             self.wait(&event)?;
         }

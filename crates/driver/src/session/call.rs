@@ -110,9 +110,20 @@ impl Session {
         payload: &[u8],
         request: impl FnOnce(CallId) -> M,
     ) -> ClResult<Answer> {
+        self.ask_then(payload, request, || {})
+    }
+
+    /// As [`Session::ask`]; `then` may send more before it waits.
+    fn ask_then<'a, M: Message<'a>>(
+        self: &Arc<Self>,
+        payload: &[u8],
+        request: impl FnOnce(CallId) -> M,
+        then: impl FnOnce(),
+    ) -> ClResult<Answer> {
         let slot = Arc::new(Slot::default());
         let id = self.calls.open(Waiter::Thread(Arc::clone(&slot)));
-        if let Err(error) = self.post_now(&request(id), payload) {
+        let sent = self.post_and_more(&request(id), payload).map(|()| then()).and_then(|()| self.push_out());
+        if let Err(error) = sent {
             self.calls.close(id);
             return Err(error);
         }
@@ -127,6 +138,18 @@ impl Session {
     /// Sends a request, waits, and returns the payload of a successful answer.
     pub(crate) fn call<'a, M: Message<'a>>(self: &Arc<Self>, request: impl FnOnce(CallId) -> M) -> ClResult<Vec<u8>> {
         match self.ask(&[], request)? {
+            (CL_SUCCESS, payload) => Ok(payload),
+            (status, _) => Err(ClError(status)),
+        }
+    }
+
+    /// As [`Session::call`]; `then` may send more before it waits.
+    pub(crate) fn call_then<'a, M: Message<'a>>(
+        self: &Arc<Self>,
+        request: impl FnOnce(CallId) -> M,
+        then: impl FnOnce(),
+    ) -> ClResult<Vec<u8>> {
+        match self.ask_then(&[], request, then)? {
             (CL_SUCCESS, payload) => Ok(payload),
             (status, _) => Err(ClError(status)),
         }

@@ -17,26 +17,59 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use telecl_net::{Bell, FrameReceiver, FrameSender, LearningSpin, Stream};
-use telecl_sys::{CL_DEVICE_NOT_AVAILABLE, CL_OUT_OF_HOST_MEMORY, CL_OUT_OF_RESOURCES, ClError, ClResult};
-use telecl_wire::request::{Kind, Message, Release, Stage};
+use telecl_sys::{CL_DEVICE_NOT_AVAILABLE, CL_OUT_OF_HOST_MEMORY, CL_OUT_OF_RESOURCES, ClError, ClResult, cl_int};
+use telecl_wire::request::{Kind, Message, ReadBuffer, Release, Stage};
 use telecl_wire::{CHUNK, FIRST_DRIVER_ID};
 
 pub(crate) use callbacks::{Callbacks, on_receiver_thread};
 pub(crate) use connect::{InfoTable, Node, NodeDevice, NodePlatform, connect, connect_all};
 
+use self::outbox::Weight;
 use crate::api::{Context, Event, Memory};
-use crate::host::HostBox;
+use crate::host::{HostBox, Landing};
 use crate::registry::lock;
 use crate::{log, process};
 
 /// A command that the worker will report about.
 #[derive(Debug)]
 pub(crate) struct Pending {
-    pub(crate) event: Arc<Event>,
+    /// Whom to tell: its event, or the memory of a read that was asked for ahead.
+    pub(crate) listener: Listener,
     /// Of a read: where the bytes go.
     pub(crate) target: Option<HostBox>,
     /// Memory objects whose destructor callbacks must not run before the command has ended.
     pub(crate) uses: Vec<Arc<Memory>>,
+}
+
+/// Who is told of a command's end.
+#[derive(Debug)]
+pub(crate) enum Listener {
+    Event(Arc<Event>),
+    Landing(Arc<Landing>),
+}
+
+impl Listener {
+    fn event(&self) -> Option<&Arc<Event>> {
+        match self {
+            Listener::Event(event) => Some(event),
+            Listener::Landing(_) => None,
+        }
+    }
+
+    fn finish(&self, status: cl_int, profile: [u64; 5]) {
+        match self {
+            Listener::Event(event) => event.finish(status, profile),
+            Listener::Landing(landing) => landing.end(status),
+        }
+    }
+}
+
+impl Pending {
+    /// A read that was asked for ahead.
+    pub(crate) fn landing(landing: &Arc<Landing>) -> Pending {
+        let listener = Listener::Landing(Arc::clone(landing));
+        Pending { listener, target: Some(landing.target()), uses: Vec::new() }
+    }
 }
 
 /// The sessions of the process, by index of their node.
@@ -175,12 +208,23 @@ impl Session {
 
     /// Puts a one-way message on the stream. It leaves at once, or with those that follow it closely.
     pub(crate) fn post<'a, M: Message<'a>>(&self, message: &M, payload: &[u8]) -> ClResult<()> {
-        self.put(message, payload, outbox::Haste::WithOthers)
+        self.put(message, payload, outbox::Haste::WithOthers, Weight::Some).map(drop)
     }
 
-    /// As [`Session::post`], for a message that somebody waits for.
-    pub(crate) fn post_now<'a, M: Message<'a>>(&self, message: &M, payload: &[u8]) -> ClResult<()> {
-        self.put(message, payload, outbox::Haste::AtOnce)
+    /// As [`Session::post`], for a caller that may have more to say before it waits and calls [`Session::push_out`].
+    pub(crate) fn post_and_more<'a, M: Message<'a>>(&self, message: &M, payload: &[u8]) -> ClResult<()> {
+        self.put(message, payload, outbox::Haste::WithNext, Weight::Some).map(drop)
+    }
+
+    /// As [`Session::post`], for a read that nobody has asked for yet: it leaves with what somebody waits for. Returns what
+    /// [`Session::sent`] was when it took its place on the stream.
+    pub(crate) fn post_ahead(&self, request: &ReadBuffer<'_>) -> ClResult<u64> {
+        self.put(request, &[], outbox::Haste::WithNext, Weight::None)
+    }
+
+    /// How many requests have been put on the stream that can make a difference to what others bring.
+    pub(crate) fn sent(&self) -> u64 {
+        self.outbox.sent()
     }
 
     /// Sends what has been put on the stream and has not left; called before a thread waits.
@@ -194,11 +238,17 @@ impl Session {
         })
     }
 
-    fn put<'a, M: Message<'a>>(&self, message: &M, payload: &[u8], haste: outbox::Haste) -> ClResult<()> {
+    fn put<'a, M: Message<'a>>(
+        &self,
+        message: &M,
+        payload: &[u8],
+        haste: outbox::Haste,
+        weight: Weight,
+    ) -> ClResult<u64> {
         if self.is_lost() || process::is_exiting() {
             return Err(ClError(CL_DEVICE_NOT_AVAILABLE));
         }
-        self.outbox.put(message, payload, haste).map_err(|error| {
+        self.outbox.put(message, payload, haste, weight).map_err(|error| {
             if error.kind() == std::io::ErrorKind::InvalidInput {
                 // Too long for a frame: nothing was sent, and the session goes on.
                 return ClError(CL_OUT_OF_RESOURCES);
@@ -250,7 +300,7 @@ impl Session {
         let haste = if small { outbox::Haste::WithNext } else { outbox::Haste::WithOthers };
         // Fails only where the session is lost, and then there is no worker to tell.
         let post = move |session: &Session| {
-            let _ = session.put(&Release { kind, id }, &[], haste);
+            let _ = session.put(&Release { kind, id }, &[], haste, if small { Weight::None } else { Weight::Some });
         };
         if on_receiver_thread() {
             // The receiver must never wait for the sending half: the worker may wait for us to receive.
@@ -317,7 +367,7 @@ impl Session {
     fn fail_pending(&self) {
         let pending: Vec<_> = lock(&self.pending).drain().collect();
         for (_, pending) in pending {
-            pending.event.finish(CL_DEVICE_NOT_AVAILABLE, [0; 5]);
+            pending.listener.finish(CL_DEVICE_NOT_AVAILABLE, [0; 5]);
         }
     }
 }

@@ -6,7 +6,7 @@
 //! do not stay behind; it sleeps while there is no series.
 
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
@@ -31,10 +31,16 @@ const ROUNDS: u32 = 20;
 /// Whether a message may wait for others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Haste {
-    AtOnce,
     WithOthers,
     /// Leaves with the next message, however late that is.
     WithNext,
+}
+
+/// Whether a message can make a difference to what others bring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Weight {
+    Some,
+    None,
 }
 
 /// The sending half of a session.
@@ -48,6 +54,8 @@ pub(super) struct Outbox {
 #[derive(Debug)]
 struct Shared {
     stream: Mutex<Sending>,
+    /// How many messages of some weight are on the stream. Changed under the stream's lock.
+    sent: AtomicU64,
     /// Whether `telecl-tx` is looking.
     sweeping: AtomicBool,
     closed: AtomicBool,
@@ -63,28 +71,49 @@ struct Sending {
 impl Outbox {
     pub(super) fn new(sender: FrameSender) -> Outbox {
         let stream = Mutex::new(Sending { sender, left: Instant::now() });
-        let shared = Shared { stream, sweeping: AtomicBool::new(false), closed: AtomicBool::new(false) };
+        let shared = Shared {
+            stream,
+            sent: AtomicU64::new(0),
+            sweeping: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
+        };
         Outbox { shared: Arc::new(shared), sweeper: OnceLock::new() }
     }
 
-    pub(super) fn put<'a>(&self, message: &impl Message<'a>, payload: &[u8], haste: Haste) -> io::Result<()> {
+    /// Puts a message on the stream, and returns how many of some weight are there now.
+    pub(super) fn put<'a>(
+        &self,
+        message: &impl Message<'a>,
+        payload: &[u8],
+        haste: Haste,
+        weight: Weight,
+    ) -> io::Result<u64> {
         let mut sending = lock(&self.shared.stream);
         sending.sender.push(message, payload)?;
+        let sent = self.sent() + u64::from(weight == Weight::Some);
+        self.shared.sent.store(sent, Ordering::Release);
         if sending.sender.is_empty() {
             // A large payload has taken everything with it.
             sending.left = Instant::now();
-            return Ok(());
+            return Ok(sent);
         }
         let many = sending.sender.pending() >= MANY;
         if haste == Haste::WithNext && !many {
-            return Ok(());
+            return Ok(sent);
         }
-        let shared = sending.sender.is_shared();
-        if haste == Haste::AtOnce || shared || many || sending.left.elapsed() >= PAUSE {
-            return sending.flush();
+        if many || sending.sender.is_shared() || sending.left.elapsed() >= PAUSE {
+            return sending.flush().map(|()| sent);
         }
         drop(sending);
-        if self.has_sweeper() { Ok(()) } else { self.flush() }
+        if !self.has_sweeper() {
+            self.flush()?;
+        }
+        Ok(sent)
+    }
+
+    /// How many messages of some weight are on the stream.
+    pub(super) fn sent(&self) -> u64 {
+        self.shared.sent.load(Ordering::Acquire)
     }
 
     /// Goes on through another link.

@@ -132,13 +132,16 @@ impl Session {
             FromWorker::Completed(done) => {
                 let pending = lock(&self.pending).remove(&done.event);
                 if let Some(pending) = pending {
-                    pending.event.note_hidden_failure(done.status);
-                    pending.event.finish(done.status, done.profile);
+                    if let Some(event) = pending.listener.event() {
+                        event.note_hidden_failure(done.status);
+                    }
+                    pending.listener.finish(done.status, done.profile);
                     drop(pending.uses);
                 }
             }
             FromWorker::StatusReached(reached) => {
-                let event = lock(&self.pending).get(&reached.event).map(|pending| Arc::clone(&pending.event));
+                let event =
+                    lock(&self.pending).get(&reached.event).and_then(|pending| pending.listener.event().cloned());
                 if let Some(event) = event {
                     event.reach(reached.status);
                 }
@@ -157,6 +160,12 @@ impl Session {
             FromWorker::Failed(failed) => {
                 let text = format!("telecl: {}: {}", failed.message, ClError(failed.status));
                 log::debug(format_args!("{}: request {} failed: {text}", self.address, failed.opcode));
+                // Of a read that was asked for ahead nobody is to know.
+                let listener =
+                    lock(&self.pending).get(&failed.object).map(|pending| pending.listener.event().is_some());
+                if listener == Some(false) {
+                    return Ok(Next::Continue);
+                }
                 if let Some(context) = self.context(failed.context) {
                     // A command with an event says so itself.
                     if failed.object == 0 {

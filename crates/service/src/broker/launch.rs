@@ -142,6 +142,7 @@ fn send(channel: &Channel, answer: Answer) -> io::Result<()> {
 fn ask(cache: &Client<'_>, head: Head, content: Vec<u8>) -> io::Result<()> {
     match head.kind {
         Kind::Lookup => cache.lookup(head.number, head.key),
+        Kind::Await => cache.wait(head.number, head.key),
         Kind::Store => cache.store(head.key, content),
         Kind::Failed => cache.failed(head.key),
         Kind::Unkept => cache.unkept(head.key),

@@ -9,6 +9,7 @@ use std::ffi::{CStr, CString};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread;
+use std::time::Duration;
 
 use telecl_opencl::{ClError, ClResult, Context, Device, Program, info};
 use telecl_sys::*;
@@ -32,6 +33,10 @@ const MOST_BUILDS: usize = 64;
 
 /// Compilers recurse deeply, and expect the stack of a program's first thread.
 const STACK: usize = 16 << 20;
+
+/// A program that keeps its binaries asks for them right after the build. Others who build the same program wait so long
+/// for that, where the vendor asks nothing less of them than to compile it, too.
+const GRACE: Duration = Duration::from_millis(250);
 
 static BUILDS: AtomicUsize = AtomicUsize::new(0);
 
@@ -59,12 +64,10 @@ struct Known {
     options: CString,
     /// For a compilation: how it can be made up for.
     pending: Option<Arc<PendingCompile>>,
-}
-
-impl Known {
-    fn is_left_to_vendor(&self) -> bool {
-        self.pending.is_none() && entry::is_left_to(&self.target.device)
-    }
+    /// Whether there are include files.
+    has_trees: bool,
+    /// What is to be linked was not compiled in this session, but in another, which is going to link it, too.
+    reluctant: bool,
 }
 
 /// The one device of a context. Programs for several devices are not kept.
@@ -113,7 +116,8 @@ impl Session {
             job.hides_args = ask;
             job.known = self.target(job.slot.context(), request.devices).and_then(|target| {
                 let key = source_key(Step::Build, &target, &job, request.options, &[])?;
-                Some(Known { key, target, options: options.clone(), pending: None })
+                let has_trees = !job.trees.is_empty();
+                Some(Known { key, target, options: options.clone(), pending: None, has_trees, reluctant: false })
             });
             Ok((job, program, devices, options, ask))
         };
@@ -153,7 +157,8 @@ impl Session {
             job.hides_args = ask;
             job.known = self.target(job.slot.context(), request.devices).and_then(|target| {
                 let key = source_key(Step::Compile, &target, &job, request.options, &sources)?;
-                Some(Known { key, target, options, pending: Some(Arc::clone(&pending)) })
+                let has_trees = !job.trees.is_empty();
+                Some(Known { key, target, options, pending: Some(Arc::clone(&pending)), has_trees, reluctant: false })
             });
             Ok((job, program, pending))
         };
@@ -264,7 +269,9 @@ fn known_link(target: Target, inputs: &[Arc<ProgramSlot>], options: &[u8]) -> Op
     }
     // Options for code generation are given to the compiler, and NVIDIA heeds them when it loads a binary.
     let options = [compiled.options.to_bytes(), b" ", options].concat();
-    Some(Known { key: recipe.key(), target, options: CString::new(options).ok()?, pending: None })
+    let options = CString::new(options).ok()?;
+    let reluctant = compiled.pending.is_some_and(|pending| pending.done.get().is_none());
+    Some(Known { key: recipe.key(), target, options, pending: None, has_trees: compiled.has_trees, reluctant })
 }
 
 /// The option without which many compilers forget what a kernel's arguments are; known since OpenCL 1.2.
@@ -294,8 +301,15 @@ fn status_of(result: ClResult<()>) -> i32 {
     result.map_or_else(ClError::code, |()| CL_SUCCESS)
 }
 
-/// Runs `work` beside the session, if there are not too many already; otherwise answers with an error.
-pub(crate) fn beside(link: &Arc<link::Link>, name: &'static str, call: u64, work: impl FnOnce() + Send + 'static) {
+/// Runs `work` beside the session, if there are not too many already; otherwise answers with an error. `after` gets what
+/// `work` returns, and is nothing that anybody waits for.
+pub(crate) fn beside<T>(
+    link: &Arc<link::Link>,
+    name: &'static str,
+    call: u64,
+    work: impl FnOnce() -> T + Send + 'static,
+    after: impl FnOnce(T) + Send + 'static,
+) {
     if BUILDS.fetch_add(1, Ordering::Relaxed) >= MOST_BUILDS {
         BUILDS.fetch_sub(1, Ordering::Relaxed);
         return link.answer(name, call, &Err(ClError(CL_OUT_OF_RESOURCES)));
@@ -303,8 +317,11 @@ pub(crate) fn beside(link: &Arc<link::Link>, name: &'static str, call: u64, work
     let thread = thread::Builder::new().name("telecl-build".into()).stack_size(STACK);
     let guard = Arc::clone(link);
     let started = thread.spawn(move || {
-        guarded(&guard, "build", work);
-        BUILDS.fetch_sub(1, Ordering::Relaxed);
+        guarded(&guard, "build", || {
+            let done = work();
+            BUILDS.fetch_sub(1, Ordering::Relaxed);
+            after(done);
+        });
     });
     if started.is_err() {
         BUILDS.fetch_sub(1, Ordering::Relaxed);
@@ -325,11 +342,20 @@ impl Job {
     /// Runs `work` beside the session, unless its result is in the cache, and replies with its report. `work` returns a
     /// status and the program, if any.
     fn start(self, work: impl FnOnce() -> (i32, Option<Program>) + Send + 'static) {
-        beside(&Arc::clone(&self.link), self.name, self.call, move || match self.find() {
-            Ok(loaded) => self.finish_with(loaded),
+        let (link, name, call) = (Arc::clone(&self.link), self.name, self.call);
+        let work = move || match self.find() {
+            Ok(loaded) => {
+                self.finish_with(loaded);
+                None
+            }
             Err(permit) => {
                 let (status, program) = work();
-                self.finish(status, program, permit);
+                self.finish(status, program, permit)
+            }
+        };
+        beside(&link, name, call, work, |keeper| {
+            if let Some(keeper) = keeper {
+                keeper.keep();
             }
         });
     }
@@ -338,7 +364,7 @@ impl Job {
     fn find(&self) -> Result<Loaded, Option<Permit>> {
         let Some(known) = &self.known else { return Err(None) };
         for _ in 0..2 {
-            match self.cache.lookup(known.key) {
+            match self.cache.lookup(known.key, known.reluctant) {
                 Found::Hit(entry) => match self.load(known, &entry) {
                     Some(loaded) => return Ok(loaded),
                     None => {
@@ -371,13 +397,14 @@ impl Job {
         if let Some(binary) = binary {
             self.slot.set_binary(&binary);
         }
-        if let Some(Known { key, options, pending: Some(pending), .. }) = self.known {
-            self.slot.set_compiled(Compiled { key, options, pending: Some(pending) });
+        if let Some(Known { key, options, pending: Some(pending), has_trees, .. }) = self.known {
+            self.slot.set_compiled(Compiled { key, options, pending: Some(pending), has_trees });
         }
         self.link.reply(self.call, CL_SUCCESS, &report);
     }
 
-    fn finish(self, status: i32, program: Option<Program>, permit: Option<Permit>) {
+    /// Replies; what is left to do is for others.
+    fn finish(self, status: i32, program: Option<Program>, permit: Option<Permit>) -> Option<Keeper> {
         if status != CL_SUCCESS {
             debug!(session = self.link.session(), call = self.name, error = %ClError(status), "call failed");
         }
@@ -391,56 +418,66 @@ impl Job {
             None => Vec::new(),
         };
         let known = self.known.filter(|_| status == CL_SUCCESS);
-        if let Some(Known { key, options, pending: Some(_), .. }) = &known {
-            self.slot.set_compiled(Compiled { key: *key, options: options.clone(), pending: None });
+        if let Some(Known { key, options, pending: Some(_), has_trees, .. }) = &known {
+            let (key, options, has_trees) = (*key, options.clone(), *has_trees);
+            self.slot.set_compiled(Compiled { key, options, pending: None, has_trees });
         }
         let keeper = match (known, program, permit) {
             (Some(known), Some(program), Some(permit)) => entry::general(&report, &self.trees)
-                .map(|general| Keeper::new(Arc::clone(&self.slot), known, program, permit, general)),
+                .map(|general| Keeper::new(Arc::clone(&self.slot), &known, program, permit, general)),
             _ => None,
         };
         self.link.reply(self.call, status, &report);
-        // All that follows is for others.
-        if let Some(keeper) = keeper {
-            keeper.keep();
-        }
+        keeper
     }
 }
 
-/// What it takes to keep a program that was just built.
+/// Keeps a program that was just built.
 struct Keeper {
     slot: Arc<ProgramSlot>,
     generation: u64,
-    known: Known,
-    program: Program,
-    permit: Permit,
-    general: Vec<u8>,
+    way: Way,
+}
+
+/// How a program is kept.
+enum Way {
+    /// Of a compilation, the report is all there is.
+    Report(Permit, Vec<u8>),
+    Binary(Permit, Program, Vec<u8>),
+    /// With its binary, if the program asks for that; others wait so long.
+    Offer(Duration),
 }
 
 impl Keeper {
-    fn new(slot: Arc<ProgramSlot>, known: Known, program: Program, permit: Permit, general: Vec<u8>) -> Keeper {
-        // The program may ask for its binary as soon as it hears of the build.
-        if known.is_left_to_vendor() {
-            slot.set_offer(Offer { key: known.key, general: general.clone() });
-        }
+    fn new(slot: Arc<ProgramSlot>, known: &Known, program: Program, permit: Permit, general: Vec<u8>) -> Keeper {
         let generation = slot.generation();
-        Keeper { slot, generation, known, program, permit, general }
+        let way = if known.pending.is_some() {
+            Way::Report(permit, general)
+        } else if entry::is_left_to_program(&known.target.device) {
+            // It may ask as soon as it hears of the build.
+            slot.set_offer(Offer { key: known.key, general, permit: Some(permit) });
+            // The vendor's own cache does not know a program again whose include files are in another directory.
+            Way::Offer(if known.has_trees { GRACE } else { Duration::ZERO })
+        } else {
+            Way::Binary(permit, program, general)
+        };
+        Keeper { slot, generation, way }
     }
 
     fn keep(self) {
-        let Keeper { slot, generation, known, program, permit, general } = self;
-        if known.pending.is_some() {
-            return permit.store(&general);
-        }
-        if known.is_left_to_vendor() {
-            return permit.leave_to_vendor();
-        }
-        let binaries = slot.ask_for_binaries(&program).unwrap_or_default();
-        // If it was built anew meanwhile, they may be of the new build.
-        if slot.generation() == generation
-            && let Some(entry) = entry::executable(&general, &program, &binaries)
-        {
-            permit.store(&entry);
+        let Keeper { slot, generation, way } = self;
+        match way {
+            Way::Report(permit, general) => permit.store(&general),
+            Way::Binary(permit, program, general) => {
+                let binaries = slot.ask_for_binaries(&program).unwrap_or_default();
+                // If it was built anew meanwhile, they may be of the new build.
+                if slot.generation() == generation
+                    && let Some(entry) = entry::executable(&general, &program, &binaries)
+                {
+                    permit.store(&entry);
+                }
+            }
+            Way::Offer(grace) => slot.wait_for_question(generation, grace),
         }
     }
 }

@@ -20,6 +20,9 @@ use crate::channel::{Channel, Head, Key, Kind, MOST_CONTENT};
 /// hang.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// How long to hope that a session which can build the program sooner begins to.
+const RELUCTANCE: Duration = Duration::from_millis(250);
+
 /// What the cache has under a key.
 #[derive(Debug)]
 pub(crate) enum Found {
@@ -53,8 +56,8 @@ impl Cache {
         Arc::new(Cache { channel, sending: Mutex::default(), lookups: Mutex::default(), reader: OnceLock::new(), link })
     }
 
-    /// Asks for a program; waits while another session builds it.
-    pub(crate) fn lookup(self: &Arc<Self>, key: Key) -> Found {
+    /// Asks for a program; waits while another session builds it. With `reluctant`, gives others a moment to begin.
+    pub(crate) fn lookup(self: &Arc<Self>, key: Key, reluctant: bool) -> Found {
         if !*self.reader.get_or_init(|| self.start_reader()) {
             return Found::Nothing;
         }
@@ -66,6 +69,12 @@ impl Cache {
             lookups.waiting.insert(number, (key, Some(answer)));
             number
         };
+        if reluctant {
+            self.send(Head::new(Kind::Await).number(number).key(key), &[]);
+            if let Ok(found) = answered.recv_timeout(RELUCTANCE) {
+                return found;
+            }
+        }
         if !self.send(Head::new(Kind::Lookup).number(number).key(key), &[]) {
             return Found::Nothing;
         }
@@ -163,8 +172,8 @@ impl Permit {
         }
     }
 
-    /// The program was built, and all who wait for it find it in the vendor's own cache.
-    pub(crate) fn leave_to_vendor(mut self) {
+    /// The program was built, but there is nothing to store, or not soon: nobody is to wait for it.
+    pub(crate) fn give_up(mut self) {
         self.used = self.cache.send(Head::new(Kind::Unkept).key(self.key), &[]);
     }
 }

@@ -65,12 +65,12 @@ pub(crate) fn parts(entry: &[u8]) -> Option<(&[u8], Option<&[u8]>)> {
     }
 }
 
-/// Whether the driver makes a program's binary only when it is asked for it, and nobody but the program should ask.
+/// Whether nobody but the program should ask for its binary.
 ///
-/// PoCL compiles every kernel once more then (hashcat's six kernels: 3 s, after a build of 10 s), and holds a lock meanwhile
-/// without which no kernel starts; it (3.1) ends the process if a kernel with a required work-group size is running. It
-/// has a cache of its own, which all workers share.
-pub(crate) fn is_left_to(device: &Device) -> bool {
+/// PoCL makes it only then: it compiles every kernel once more (hashcat's six kernels: 3 s, after a build of 10 s), and
+/// holds a lock meanwhile without which no kernel starts. PoCL 3.1 even ends the process if a kernel with a required
+/// work-group size is running.
+pub(crate) fn is_left_to_program(device: &Device) -> bool {
     device.info_string(CL_DEVICE_VERSION).is_ok_and(|version| version.contains("PoCL"))
 }
 

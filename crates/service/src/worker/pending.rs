@@ -22,6 +22,7 @@ use telecl_opencl::{ClError, Event};
 use telecl_sys::CL_COMPLETE;
 
 use super::link::Link;
+use super::staging::Chunk;
 
 /// What happens with the event and its final status, once, when a command has ended.
 type Ended = Box<dyn FnOnce(i32, &Arc<Event>) + Send>;
@@ -80,6 +81,29 @@ impl Ends {
         }
     }
 
+    /// Keeps the memory of the last command, which has no event, until something after it has ended.
+    pub(crate) fn keep(&self, chunk: Chunk) {
+        match self {
+            Ends::InOrder(lane) => {
+                lane.lock().kept.push_back((lane.commands.load(Ordering::Relaxed), chunk));
+                lane.keeps.store(true, Ordering::Release);
+            }
+            // Nothing tells when it has ended. Not called: see `may_keep`.
+            Ends::OutOfOrder(_) => std::mem::forget(chunk),
+        }
+    }
+
+    /// Whether [`Ends::keep`] may be called. Not for ever: somebody has to find out what has ended.
+    pub(crate) fn may_keep(&self) -> bool {
+        const MOST: usize = 64;
+        matches!(self, Ends::InOrder(lane) if lane.lock().kept.len() < MOST)
+    }
+
+    /// Whether memory is kept, so that something after it must be waited for.
+    pub(crate) fn keeps(&self) -> bool {
+        matches!(self, Ends::InOrder(lane) if lane.keeps.load(Ordering::Acquire))
+    }
+
     /// The queue is gone; its commands are still to end.
     pub(crate) fn close(&self) {
         if let Ends::InOrder(lane) = self {
@@ -103,11 +127,15 @@ pub(crate) struct Lane {
     /// that is known.
     commands: AtomicU64,
     ended: AtomicU64,
+    /// Whether memory is kept.
+    keeps: AtomicBool,
 }
 
 #[derive(Debug, Default)]
 struct LaneState {
     turns: VecDeque<Turn>,
+    /// Memory of commands without an event, with the place of each.
+    kept: VecDeque<(u64, Chunk)>,
     walker: Walker,
     closed: bool,
 }
@@ -178,6 +206,7 @@ impl Lanes {
             taken: AtomicU64::new(0),
             commands: AtomicU64::new(0),
             ended: AtomicU64::new(0),
+            keeps: AtomicBool::new(false),
         });
         let mut lanes = self.lock();
         // Those whose queue is gone and whose commands have ended.
@@ -305,6 +334,22 @@ impl Lane {
         self.taken.fetch_add(1, Ordering::Relaxed);
         (turn.ended)(hidden.map_or(status, ClError::code), &turn.event);
         self.ended.store(turn.place, Ordering::Release);
+        if self.keeps.load(Ordering::Acquire) {
+            self.free_kept(turn.place);
+        }
+    }
+
+    /// Frees the memory of commands up to `place`.
+    fn free_kept(&self, place: u64) {
+        let freed: Vec<_> = {
+            let mut state = self.lock();
+            let count = state.kept.partition_point(|(kept, _)| *kept <= place);
+            let freed = state.kept.drain(..count).collect();
+            self.keeps.store(!state.kept.is_empty(), Ordering::Release);
+            freed
+        };
+        // Not under the lock: it goes back to a pool, which has its own.
+        drop(freed);
     }
 
     fn hand_over(self: &Arc<Self>) {
@@ -379,6 +424,14 @@ impl Lane {
 
     fn lock(&self) -> MutexGuard<'_, LaneState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Lane {
+    fn drop(&mut self) {
+        // Nothing has told that the device is done with it.
+        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        std::mem::forget(std::mem::take(&mut state.kept));
     }
 }
 

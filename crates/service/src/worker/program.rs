@@ -1,7 +1,8 @@
 //! Programs: how they come to be. Builds are in `build.rs`.
 
 use std::ffi::CString;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 use telecl_opencl::{ClError, ClResult, Program};
@@ -10,7 +11,7 @@ use telecl_wire::reply::{Binaries, BinaryStatuses};
 use telecl_wire::request::*;
 
 use super::build::{PendingCompile, beside};
-use super::cache::Cache;
+use super::cache::{Cache, Permit};
 use super::entry;
 use super::includes::reaches_out;
 use super::memory::to_usize;
@@ -26,6 +27,8 @@ pub(crate) struct ProgramSlot {
     /// What it was made from, if that was source: every build begins there.
     source: Option<Source>,
     state: Mutex<State>,
+    /// Tells that the program asks for its binary.
+    asked: Condvar,
     /// Held while the vendor is asked for binaries: PoCL 3.1 crashes if two threads ask at once.
     asking: Mutex<()>,
 }
@@ -53,13 +56,17 @@ struct State {
     binary: Option<Arc<[u8]>>,
     /// What the cache will get together with the binary, if the program asks for that.
     offer: Option<Offer>,
+    /// Whether it has asked since the last build.
+    has_asked: bool,
 }
 
 /// What is known of a program that can be kept, but for its binary.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Offer {
     pub(crate) key: Key,
     pub(crate) general: Vec<u8>,
+    /// Others may be waiting.
+    pub(crate) permit: Option<Permit>,
 }
 
 /// A compilation that the cache knows.
@@ -69,6 +76,8 @@ pub(crate) struct Compiled {
     pub(crate) options: CString,
     /// The compiler has not run in this session, because its report was in the cache. It runs if what it makes is needed.
     pub(crate) pending: Option<Arc<PendingCompile>>,
+    /// Whether there were include files.
+    pub(crate) has_trees: bool,
 }
 
 impl ProgramSlot {
@@ -103,11 +112,16 @@ impl ProgramSlot {
     pub(super) fn begin(&self) -> ClResult<Program> {
         let mut state = self.lock();
         state.generation += 1;
-        (state.compiled, state.binary, state.offer) = (None, None, None);
+        (state.compiled, state.binary, state.has_asked) = (None, None, false);
+        // Not dropped under the lock: that sends a message.
+        let offer = state.offer.take();
         if let Some(source) = &self.source {
             state.program = Some(source.program.clone());
         }
-        state.program.clone().ok_or(ClError(CL_INVALID_PROGRAM))
+        let program = state.program.clone().ok_or(ClError(CL_INVALID_PROGRAM));
+        drop(state);
+        drop(offer);
+        program
     }
 
     pub(super) fn generation(&self) -> u64 {
@@ -134,6 +148,18 @@ impl ProgramSlot {
 
     pub(super) fn set_offer(&self, offer: Offer) {
         self.lock().offer = Some(offer);
+    }
+
+    /// Waits for the program to ask for its binary, and does not let others wait longer than that.
+    pub(super) fn wait_for_question(&self, generation: u64, grace: Duration) {
+        let unasked = |state: &mut State| state.generation == generation && !state.has_asked;
+        let waited = self.asked.wait_timeout_while(self.lock(), grace, unasked);
+        let (mut state, waited) = waited.unwrap_or_else(PoisonError::into_inner);
+        let permit = state.offer.as_mut().filter(|_| waited.timed_out()).and_then(|offer| offer.permit.take());
+        drop(state);
+        if let Some(permit) = permit {
+            permit.give_up();
+        }
     }
 
     /// The vendor's binaries.
@@ -233,33 +259,46 @@ impl Session {
             Ok(slot) => Arc::clone(slot),
             Err(error) => return link.answer("ProgramBinaries", call, &Err(error)),
         };
-        beside(&Arc::clone(&link), "ProgramBinaries", call, move || {
-            let generation = slot.generation();
-            let binaries = binaries(&slot);
+        let generation = slot.begin_question();
+        let asking = Arc::clone(&slot);
+        let answering = Arc::clone(&link);
+        let ask = move || {
+            let binaries = binaries(&asking);
             let answer = binaries.as_ref().map_err(|error| *error).map(|binaries| {
                 telecl_wire::encode(&Binaries { binaries: binaries.iter().map(Vec::as_slice).collect() })
             });
-            link.answer("ProgramBinaries", call, &answer);
-            if let Ok(binaries) = binaries {
-                slot.redeem_offer(&cache, generation, &binaries);
-            }
+            answering.answer("ProgramBinaries", call, &answer);
+            binaries
+        };
+        beside(&link, "ProgramBinaries", call, ask, move |binaries| {
+            slot.redeem_offer(&cache, generation, &binaries.unwrap_or_default());
         });
     }
 }
 
 impl ProgramSlot {
+    /// The program asks for its binary. Returns of which build.
+    fn begin_question(&self) -> u64 {
+        let mut state = self.lock();
+        state.has_asked = true;
+        self.asked.notify_all();
+        state.generation
+    }
+
     /// What the program has asked for is there for the cache as well.
     fn redeem_offer(&self, cache: &Cache, generation: u64, binaries: &[Vec<u8>]) {
-        let (offer, program) = {
-            let mut state = self.lock();
-            // Otherwise it was built anew meanwhile.
-            let same = state.generation == generation;
-            (state.offer.take().filter(|_| same), state.program.clone())
-        };
-        if let (Some(Offer { key, general }), Some(program)) = (offer, program)
+        let mut state = self.lock();
+        // Otherwise it was built anew meanwhile.
+        let offer = if state.generation == generation { state.offer.take() } else { None };
+        let program = state.program.clone();
+        drop(state);
+        if let (Some(Offer { key, general, permit }), Some(program)) = (offer, program)
             && let Some(entry) = entry::executable(&general, &program, binaries)
         {
-            cache.store(key, &entry);
+            match permit {
+                Some(permit) => permit.store(&entry),
+                None => cache.store(key, &entry),
+            }
         }
     }
 }

@@ -8,7 +8,7 @@ use telecl_wire::request::{CreateQueue, Finish, Flush, Message, SetDefaultDevice
 
 use super::completion::{Report, Token};
 use super::link::About;
-use super::pending::Ends;
+use super::pending::{Ends, Weight};
 use super::session::Session;
 use super::staging::Pool;
 use super::transfer::OpenRead;
@@ -151,6 +151,12 @@ impl Session {
     pub(super) fn release_queue(&mut self, id: u64) {
         self.enqueue_open_read(id);
         if let Ok(entry) = self.queues.get(id) {
+            if entry.ends.keeps()
+                && let Ok(Some(marker)) = entry.queue.marker(&Order::new().with_event())
+            {
+                entry.ends.note_command();
+                entry.ends.on_end(&Arc::new(marker), Weight::Light, |_, _| {});
+            }
             let _ = entry.queue.flush();
             entry.ends.close();
         }

@@ -222,6 +222,23 @@ pub(crate) fn write_buffer(
     InFlight::new(chunk, order, |from, order| unsafe { queue.write_buffer(buffer, offset, size, from, order) })
 }
 
+/// Writes a chunk without an event. `ends`, which belongs to the queue, keeps it until the queue is known to be further.
+pub(crate) fn write_buffer_unwatched(
+    queue: &Queue,
+    ends: &Ends,
+    buffer: &Mem,
+    offset: usize,
+    mut chunk: Chunk,
+    order: &Order<'_>,
+) -> ClResult<()> {
+    let size = chunk.len();
+    // SAFETY: the chunk has `size` bytes and is kept until the command has ended; a command that failed here uses nothing.
+    unsafe { queue.write_buffer(buffer, offset, size, chunk.as_mut_ptr(), order) }?;
+    ends.note_command();
+    ends.keep(chunk);
+    Ok(())
+}
+
 /// Reads a box of a buffer; the chunk has its rows without gaps.
 pub(crate) fn read_rect(
     queue: &Queue,

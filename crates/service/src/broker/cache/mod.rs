@@ -26,6 +26,10 @@ use crate::channel::Key;
 /// What is kept in memory, so that sessions which start together need no file.
 const MOST_MEMORY: usize = 64 << 20;
 
+/// How many programs may be under way, and how many workers may wait for one: no tenant takes more memory than that.
+/// Beyond it everybody builds for themselves.
+const MOST_UNDERWAY: usize = 4096;
+
 /// All programs that are kept. Its lock is held for a few lines; that of a [`Mailbox`] may be taken meanwhile, and files
 /// are read and written without it.
 #[derive(Debug)]
@@ -44,7 +48,8 @@ struct State {
 
 #[derive(Debug)]
 struct Underway {
-    by: Party,
+    /// Who builds it; `None` if all who want it hope for somebody else.
+    by: Option<Party>,
     waiting: VecDeque<(Party, u64)>,
 }
 
@@ -62,11 +67,18 @@ enum Seek {
     Waits,
     /// This worker is the first to ask.
     Mine,
+    Crowded,
+}
+
+impl Underway {
+    fn is_by(&self, party: &Party) -> bool {
+        self.by.as_ref().is_some_and(|by| by.id == party.id)
+    }
 }
 
 impl State {
     fn is_by(&self, name: &Key, party: &Party) -> bool {
-        self.underway.get(name).is_some_and(|underway| underway.by.id == party.id)
+        self.underway.get(name).is_some_and(|underway| underway.is_by(party))
     }
 
     /// Whoever was to bring a program has given up: the next one who waits builds it.
@@ -75,7 +87,7 @@ impl State {
         match underway.waiting.pop_front() {
             Some((party, number)) => {
                 party.mailbox.put(Answer::Build(number));
-                underway.by = party;
+                underway.by = Some(party);
             }
             None => drop(self.underway.remove(name)),
         }
@@ -114,9 +126,10 @@ impl Client<'_> {
     /// Answers with `Hit` or `Build`: at once, or when whoever builds it has ended.
     pub(crate) fn lookup(&self, number: u64, key: Key) {
         let name = self.name(key);
-        match self.seek(number, name) {
+        match self.seek(number, name, Some(&self.party)) {
             Seek::Found => self.log("program found", &name),
             Seek::Waits => self.log("program is being built by another session", &name),
+            Seek::Crowded => self.party.mailbox.put(Answer::Build(number)),
             Seek::Mine => match self.cache.disk.as_ref().and_then(|disk| disk.read(&name)) {
                 Some(content) => {
                     self.log("program found on disk", &name);
@@ -132,19 +145,45 @@ impl Client<'_> {
         }
     }
 
-    fn seek(&self, number: u64, name: Key) -> Seek {
+    /// Answers with `Hit` when there is one, without building it; with `Build` if somebody who did gives up.
+    pub(crate) fn wait(&self, number: u64, key: Key) {
+        let name = self.name(key);
+        match self.seek(number, name, None) {
+            Seek::Found => self.log("program found", &name),
+            Seek::Mine => match self.cache.disk.as_ref().and_then(|disk| disk.read(&name)) {
+                Some(content) => {
+                    self.log("program found on disk", &name);
+                    self.resolve_as(None, &name, &Arc::from(content));
+                }
+                None => self.log("program is hoped for", &name),
+            },
+            Seek::Waits | Seek::Crowded => {}
+        }
+    }
+
+    /// Notes that this worker wants the program, and by whom it is built if it is nowhere.
+    fn seek(&self, number: u64, name: Key, by: Option<&Party>) -> Seek {
         let mut state = self.cache.lock();
         if let Some(content) = state.memory.get(&name) {
             self.party.mailbox.put(Answer::Hit(number, content));
             return Seek::Found;
         }
+        let crowded = state.underway.len() >= MOST_UNDERWAY;
         match state.underway.entry(name) {
+            Entry::Occupied(underway) if underway.get().waiting.len() >= MOST_UNDERWAY => Seek::Crowded,
+            Entry::Occupied(mut underway) if by.is_some() && underway.get().by.is_none() => {
+                underway.get_mut().by = by.cloned();
+                Seek::Mine
+            }
             Entry::Occupied(mut underway) => {
                 underway.get_mut().waiting.push_back((self.party.clone(), number));
                 Seek::Waits
             }
+            Entry::Vacant(_) if crowded => Seek::Crowded,
             Entry::Vacant(vacant) => {
-                vacant.insert(Underway { by: self.party.clone(), waiting: VecDeque::new() });
+                let waiting =
+                    if by.is_none() { VecDeque::from([(self.party.clone(), number)]) } else { VecDeque::new() };
+                vacant.insert(Underway { by: by.cloned(), waiting });
                 Seek::Mine
             }
         }
@@ -171,7 +210,7 @@ impl Client<'_> {
         }
     }
 
-    /// The worker has built it and has nothing to keep, because the vendor keeps it: all who wait find it there.
+    /// The worker has built it and has nothing to keep, or not soon. Nor would the others: each builds it.
     pub(crate) fn unkept(&self, key: Key) {
         let name = self.name(key);
         let mut state = self.cache.lock();
@@ -180,7 +219,7 @@ impl Client<'_> {
         }
         let waiting = state.underway.remove(&name).map(|underway| underway.waiting).unwrap_or_default();
         drop(state);
-        self.log("program left to the vendor's own cache", &name);
+        self.log("program built, but not kept", &name);
         for (party, number) in waiting {
             party.mailbox.put(Answer::Build(number));
         }
@@ -198,10 +237,19 @@ impl Client<'_> {
 
     /// Gives the program to all who wait for it; `false` if it is not this worker's to give.
     fn resolve(&self, name: &Key, content: &Arc<[u8]>) -> bool {
+        self.resolve_as(Some(&self.party), name, content)
+    }
+
+    fn resolve_as(&self, by: Option<&Party>, name: &Key, content: &Arc<[u8]>) -> bool {
         let mut state = self.cache.lock();
         let known = state.memory.get(name).is_some();
+        let is_by = |underway: &Underway| match (&underway.by, by) {
+            (Some(builder), Some(by)) => builder.id == by.id,
+            // Nobody builds it: whoever has it is welcome.
+            (builder, _) => builder.is_none(),
+        };
         match state.underway.entry(*name) {
-            Entry::Occupied(underway) if underway.get().by.id == self.party.id => {
+            Entry::Occupied(underway) if is_by(underway.get()) => {
                 for (party, number) in underway.remove().waiting {
                     party.mailbox.put(Answer::Hit(number, Arc::clone(content)));
                 }
@@ -233,7 +281,8 @@ impl Drop for Client<'_> {
         for underway in state.underway.values_mut() {
             underway.waiting.retain(|(party, _)| party.id != self.party.id);
         }
-        let unfinished = state.underway.iter().filter(|(_, underway)| underway.by.id == self.party.id);
+        state.underway.retain(|_, underway| underway.by.is_some() || !underway.waiting.is_empty());
+        let unfinished = state.underway.iter().filter(|(_, underway)| underway.is_by(&self.party));
         let unfinished: Vec<Key> = unfinished.map(|(name, _)| *name).collect();
         for name in unfinished {
             state.pass_on(&name);
@@ -313,7 +362,40 @@ mod tests {
     }
 
     #[test]
-    fn what_the_vendor_keeps_is_left_to_all_who_wait() {
+    fn whoever_would_rather_not_build_waits_for_one_who_does() {
+        let cache = Cache::new(None, 0);
+        let key = [1; 32];
+        let (hoping, to_hoping) = client(&cache, "a");
+        let (other, to_other) = client(&cache, "a");
+        let (builder, to_builder) = client(&cache, "a");
+        hoping.wait(1, key);
+        other.wait(2, key);
+        assert_eq!((to_hoping.take().len(), to_other.take().len()), (0, 0));
+        builder.lookup(3, key);
+        assert_eq!(to_builder.take(), [Answer::Build(3)]);
+        // Out of patience, but now there is somebody.
+        hoping.lookup(1, key);
+        assert_eq!(to_hoping.take(), []);
+        builder.store(key, b"program".to_vec());
+        assert_eq!(to_hoping.take(), [hit(1, b"program"), hit(1, b"program")]);
+        assert_eq!(to_other.take(), [hit(2, b"program")]);
+        other.wait(4, key);
+        assert_eq!(to_other.take(), [hit(4, b"program")]);
+        // Nobody comes.
+        hoping.wait(5, [2; 32]);
+        other.wait(6, [2; 32]);
+        hoping.lookup(5, [2; 32]);
+        assert_eq!(to_hoping.take(), [Answer::Build(5)]);
+        drop(hoping);
+        assert_eq!(to_other.take(), [Answer::Build(6)]);
+        drop(other);
+        builder.wait(7, [3; 32]);
+        drop(builder);
+        assert!(cache.lock().underway.is_empty());
+    }
+
+    #[test]
+    fn what_cannot_be_kept_is_built_by_all_who_wait() {
         let cache = Cache::new(None, 0);
         let key = [1; 32];
         let (first, to_first) = client(&cache, "a");
@@ -334,6 +416,23 @@ mod tests {
         second.store(key, b"another".to_vec());
         first.lookup(4, key);
         assert_eq!(to_first.take(), [hit(4, b"program")]);
+    }
+
+    #[test]
+    fn no_worker_makes_the_broker_remember_without_end() {
+        let cache = Cache::new(None, 0);
+        let (hostile, to_hostile) = client(&cache, "a");
+        for number in 0..2 * MOST_UNDERWAY as u64 {
+            let mut key = [0; 32];
+            key[..8].copy_from_slice(&number.to_le_bytes());
+            hostile.lookup(number, key);
+            hostile.lookup(number, [7; 32]);
+        }
+        assert_eq!(cache.lock().underway.len(), MOST_UNDERWAY);
+        assert!(cache.lock().underway.values().all(|underway| underway.waiting.len() <= MOST_UNDERWAY));
+        assert!(to_hostile.take().len() >= 2 * MOST_UNDERWAY);
+        drop(hostile);
+        assert!(cache.lock().underway.is_empty());
     }
 
     #[test]
