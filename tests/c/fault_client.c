@@ -2,6 +2,8 @@
 #include "common.h"
 #include "../../include/telecl.h"
 
+#include <signal.h>
+
 CASE_TELECL_ONLY(count_platforms) {
     cl_uint count = 0;
     cl_int status = clGetPlatformIDs(0, NULL, &count);
@@ -243,4 +245,61 @@ CASE_TELECL_ONLY(use_or_lose) {
     OR_LOST(clEnqueueReadBuffer(queue, buffer, CL_TRUE, 0, 1 << 20, numbers, 0, NULL, NULL));
     for (size_t i = 0; i < count; i++) NEED(numbers[i] == 42, "number %zu is %d", i, numbers[i]);
     say("served");
+}
+
+/* A value of /proc/self/status in KiB. */
+static long own_status(const char *name) {
+    char line[256];
+    long value = -1;
+    FILE *file = fopen("/proc/self/status", "r");
+    while (file && fgets(line, sizeof line, file)) {
+        if (strncmp(line, name, strlen(name)) == 0) value = atol(line + strlen(name));
+    }
+    NEED(value >= 0, "no %s in /proc/self/status", name);
+    fclose(file);
+    return value;
+}
+
+/* 256 MiB there and back; what the program needs for it beyond its own memory is little. */
+CASE_TELECL_ONLY(measure_transfers) {
+    open_device();
+    size_t size = 256u << 20;
+    unsigned char *there = malloc(size), *back = memset(malloc(size), 0xee, size);
+    for (size_t i = 0; i < size; i++) there[i] = (unsigned char)(i * 2654435761u >> 24);
+    cl_mem buffer = buffer_of(CL_MEM_READ_WRITE, size, NULL);
+    OK(clFinish(queue));
+    long before = own_status("VmRSS:");
+    OK(clEnqueueWriteBuffer(queue, buffer, CL_TRUE, 0, size, there, 0, NULL, NULL));
+    OK(clEnqueueReadBuffer(queue, buffer, CL_TRUE, 0, size, back, 0, NULL, NULL));
+    OK(clEnqueueWriteBuffer(queue, buffer, CL_FALSE, 0, size, there, 0, NULL, NULL));
+    OK(clEnqueueReadBuffer(queue, buffer, CL_FALSE, 0, size, back, 0, NULL, NULL));
+    OK(clFinish(queue));
+    long grown = own_status("VmHWM:") - before;
+    CHECK(memcmp(there, back, size) == 0, "other data came back");
+    say("the program grew by %ld KiB", grown);
+    CHECK(grown < 16 << 10, "more than 16 MiB");
+}
+
+/* Waits for SIGUSR1 before it reads, so that a test can look at the worker before and after. */
+CASE_TELECL_ONLY(read_a_gibibyte_when_told) {
+    sigset_t told;
+    int signal;
+    sigemptyset(&told);
+    sigaddset(&told, SIGUSR1);
+    pthread_sigmask(SIG_BLOCK, &told, NULL);
+    open_device();
+    size_t size = 1u << 30;
+    cl_mem buffer = buffer_of(CL_MEM_READ_WRITE, size, NULL);
+    cl_uchar five = 5;
+    OK(clEnqueueFillBuffer(queue, buffer, &five, 1, 0, size, 0, NULL, NULL));
+    OK(clFinish(queue));
+    char *memory = memset(malloc(size), 0xee, size);
+    say("ready");
+    sigwait(&told, &signal);
+    cl_event done;
+    OK(clEnqueueReadBuffer(queue, buffer, CL_FALSE, 0, size, memory, 0, NULL, &done));
+    OK(clWaitForEvents(1, &done));
+    CHECK(memory[0] == 5 && memcmp(memory, memory + 1, size - 1) == 0, "other data came");
+    say("read");
+    sigwait(&told, &signal);
 }
