@@ -1,19 +1,21 @@
-//! Runs every C case twice, on the vendor's driver and through telecl, and demands the same output and exit code.
+//! Runs every C case on the vendor's driver and through telecl, there over TCP and through shared memory, and demands
+//! the same output and exit code each time.
 //!
 //!     cargo test -p telecl-system-tests --test system [FILTER]
 //!
 //! `TELECL_TEST_ICD` names the vendor's .icd file (PoCL's by default). A case asserts what the specification demands,
 //! so it fails on its own where the vendor is wrong; with `TELECL_TEST_PARITY_ONLY=1`, for vendors whose deviations are
-//! not noted in the cases, only the difference between the two runs counts.
+//! not noted in the cases, only the difference between the runs counts.
 #![forbid(unsafe_code)]
 
 use std::env;
-use std::process::{Command, ExitCode};
+use std::path::Path;
+use std::process::ExitCode;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use libtest_mimic::{Arguments, Failed, Trial};
-use system_tests::{Artifacts, Ended, Programs, Service, Vendor, diff, run};
+use system_tests::{Artifacts, Ended, Link, Programs, Service, Vendor, diff, run};
 
 /// Cases in which telecl may differ from the vendor's driver, `program::case`, each with the reason. A case that no
 /// longer differs must leave the table.
@@ -56,14 +58,17 @@ fn trials(bench: &Arc<Bench>) -> Result<Vec<Trial>, String> {
             let full_name = name.clone();
             trials.push(Trial::test(name, move || {
                 let setup = bench.setup()?;
-                let mut through = setup.vendor.command_through(&path, &setup.service);
-                through.arg(&case);
                 if telecl_only {
-                    return judge_alone(through);
+                    return Link::ALL.into_iter().try_for_each(|link| judge_alone(&setup.through(&path, &case, link)?));
                 }
                 let mut direct = setup.vendor.command_direct(&path);
                 direct.arg(&case);
-                judge_pair(&full_name, direct, through)
+                let direct = run(direct, LIMIT)?;
+                for link in Link::ALL {
+                    judge_pair(&full_name, &direct, &setup.through(&path, &case, link)?)
+                        .map_err(|failed| format!("{link}: {}", failed.message().unwrap_or_default()))?;
+                }
+                Ok(())
             }));
         }
     }
@@ -71,16 +76,14 @@ fn trials(bench: &Arc<Bench>) -> Result<Vec<Trial>, String> {
 }
 
 /// A case about telecl itself must be right by its own account.
-fn judge_alone(through: Command) -> Result<(), Failed> {
-    let ended = run(through, LIMIT)?;
-    let quiet = ended.stderr.is_empty();
-    if (ended.success() || is_skip(&ended)) && quiet { Ok(()) } else { Err(format!("through telecl: {ended}").into()) }
+fn judge_alone(through: &Ended) -> Result<(), Failed> {
+    let quiet = through.stderr.is_empty();
+    let right = through.success() || is_skip(through);
+    if right && quiet { Ok(()) } else { Err(format!("through telecl: {through}").into()) }
 }
 
-fn judge_pair(name: &str, direct: Command, through: Command) -> Result<(), Failed> {
-    let direct = run(direct, LIMIT)?;
-    let through = run(through, LIMIT)?;
-    let difference = difference(&direct, &through);
+fn judge_pair(name: &str, direct: &Ended, through: &Ended) -> Result<(), Failed> {
+    let difference = difference(direct, through);
     let expected = EXPECTED_DIFFERENCES.iter().find(|(case, _)| *case == name);
     match (difference, expected) {
         (Some(_), Some(_)) => Ok(()),
@@ -88,7 +91,7 @@ fn judge_pair(name: &str, direct: Command, through: Command) -> Result<(), Faile
         (None, Some((_, reason))) => {
             Err(format!("no longer differs; remove it from EXPECTED_DIFFERENCES (there because: {reason})").into())
         }
-        (None, None) if direct.success() || is_skip(&direct) || env::var_os("TELECL_TEST_PARITY_ONLY").is_some() => {
+        (None, None) if direct.success() || is_skip(direct) || env::var_os("TELECL_TEST_PARITY_ONLY").is_some() => {
             Ok(())
         }
         (None, None) => Err(format!("the same on both sides, and wrong on both:\n{direct}").into()),
@@ -119,7 +122,20 @@ struct Bench(OnceLock<Result<Setup, String>>);
 
 struct Setup {
     vendor: Vendor,
-    service: Service,
+    /// One for each link, so that also what a case has started can be told apart.
+    services: Vec<(Link, Service)>,
+}
+
+impl Setup {
+    /// Runs a case through telecl; an error if it went over another link than this.
+    fn through(&self, program: &Path, case: &str, link: Link) -> Result<Ended, Failed> {
+        let (_, service) = self.services.iter().find(|(of, _)| *of == link).ok_or("no such service")?;
+        let mut command = self.vendor.command_over(link, program, service);
+        command.arg(case);
+        let ended = run(command, LIMIT)?;
+        service.check_link(ended.id, link)?;
+        Ok(ended)
+    }
 }
 
 impl Bench {
@@ -127,18 +143,23 @@ impl Bench {
         let made = self.0.get_or_init(|| {
             let artifacts = Artifacts::find()?;
             let vendor = Vendor::select(&artifacts)?;
-            let service = Service::start(&artifacts, &vendor)?;
-            Ok(Setup { vendor, service })
+            let start = |link| Service::start(&artifacts, &vendor).map(|service| (link, service));
+            let services = Link::ALL.into_iter().map(start).collect::<Result<_, _>>()?;
+            Ok(Setup { vendor, services })
         });
         made.as_ref().map_err(Failed::from)
     }
 
-    /// Stops the service; says what was wrong with it. After the last case no worker may remain.
+    /// Stops the services; says what was wrong with them. After the last case no worker may remain.
     fn close(self) -> Option<String> {
-        let Setup { mut service, .. } = self.0.into_inner()?.ok()?;
-        if service.ended().is_none() {
-            service.wait_without_workers(Duration::from_secs(20));
-        }
-        service.stop().err()
+        let Setup { services, .. } = self.0.into_inner()?.ok()?;
+        let stopped = services.into_iter().map(|(link, mut service)| {
+            if service.ended().is_none() {
+                service.wait_without_workers(Duration::from_secs(20));
+            }
+            service.check_all_links(link)?;
+            service.stop()
+        });
+        stopped.collect::<Result<(), String>>().err()
     }
 }

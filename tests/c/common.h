@@ -1,7 +1,7 @@
 /* What every case uses: registration, the printing of results, and the few lines of OpenCL set-up.
  *
  * A case is a function that prints what it observes and asserts what the specification demands. The
- * runner starts it twice, on the vendor's driver and through telecl, and compares the two outputs; so a
+ * runner starts it on the vendor's driver and through telecl, and compares the outputs; so a
  * case prints nothing that may differ from run to run: no pointers, no times, no names of devices.
  *
  *   ./buffer_map --list        one case per line; " telecl-only" follows those not run on the vendor's driver

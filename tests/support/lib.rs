@@ -6,6 +6,7 @@
 
 mod artifacts;
 mod compare;
+mod link;
 mod process;
 mod programs;
 mod service;
@@ -13,6 +14,7 @@ mod vendor;
 
 pub use artifacts::Artifacts;
 pub use compare::diff;
+pub use link::Link;
 pub use process::{Ended, Running, run, wait_until};
 pub use programs::Programs;
 pub use service::{Service, is_alive};

@@ -14,6 +14,8 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 /// How a process ended, and all it printed.
 #[derive(Debug)]
 pub struct Ended {
+    /// Its process id was this.
+    pub id: u32,
     /// `None`: it ran past its limit and was killed.
     pub status: Option<ExitStatus>,
     pub stdout: String,
@@ -139,7 +141,7 @@ impl Running {
         let mut stdout = std::mem::take(&mut self.seen);
         stdout.extend(self.lines.iter());
         let stderr = self.stderr.take().and_then(|thread| thread.join().ok()).unwrap_or_default();
-        Ended { status, stdout, stderr, took }
+        Ended { id: self.child.id(), status, stdout, stderr, took }
     }
 
     fn kill_group(&mut self) -> Option<ExitStatus> {

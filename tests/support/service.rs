@@ -9,8 +9,9 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
 
-use crate::{Artifacts, Vendor, wait_until};
+use crate::{Artifacts, Link, Vendor, wait_until};
 
 /// A service of the test's own, on a port of its own. Dropping it kills it.
 #[derive(Debug)]
@@ -18,6 +19,8 @@ pub struct Service {
     child: Child,
     address: String,
     log: PathBuf,
+    /// Where its Unix socket is.
+    runtime: TempDir,
 }
 
 impl Service {
@@ -34,12 +37,14 @@ impl Service {
     ) -> Result<Service, String> {
         let log = tempfile::Builder::new().prefix("service-").suffix(".log").tempfile_in(&artifacts.scratch);
         let (log_file, log) = log.and_then(|log| log.keep().map_err(Into::into)).map_err(|error| error.to_string())?;
+        let runtime = TempDir::with_prefix("telecl-run-").map_err(|error| error.to_string())?;
         let mut child = service_command(artifacts, vendor, address, log_file)
+            .env("XDG_RUNTIME_DIR", runtime.path())
             .envs(variables.iter().copied())
             .spawn()
             .map_err(|error| format!("cannot start {}: {error}", artifacts.telecl.display()))?;
         let lines = lines_of(&mut child);
-        let mut service = Service { child, address: String::new(), log };
+        let mut service = Service { child, address: String::new(), log, runtime };
         match lines.recv_timeout(Duration::from_secs(60)) {
             Ok(line) => match line.strip_prefix("listening on ") {
                 Some(address) => service.address = address.trim_end().to_owned(),
@@ -55,6 +60,11 @@ impl Service {
         &self.address
     }
 
+    /// The directory that has its Unix socket, unless it was told to listen at one.
+    pub fn socket_directory(&self) -> PathBuf {
+        self.runtime.path().join("telecl")
+    }
+
     /// What it has logged so far.
     pub fn log(&self) -> String {
         fs::read_to_string(&self.log).unwrap_or_else(|error| format!("cannot read {}: {error}", self.log.display()))
@@ -63,6 +73,34 @@ impl Service {
     /// How it ended, if it has.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().ok().flatten()
+    }
+
+    /// An error unless every worker that this program has had so far used this link. The program has ended, or has
+    /// done something that only a worker can do. Returns how many there were.
+    pub fn check_link(&self, program: u32, link: Link) -> Result<usize, String> {
+        let mut log = String::new();
+        wait_until("every session has a worker or is over", Duration::from_secs(20), || {
+            log = self.log();
+            let sessions = sessions_of(&log, Some(program));
+            sessions.iter().all(|session| is_over(&log, session) || link_of(&log, session).is_some())
+        });
+        let sessions = sessions_of(&log, Some(program));
+        let used: Vec<Link> = sessions.iter().filter_map(|session| link_of(&log, session)).collect();
+        if used.iter().all(|used| *used == link) {
+            return Ok(used.len());
+        }
+        let of_program = |line: &&str| field(line, "session=").is_some_and(|session| sessions.contains(&session));
+        let lines: Vec<&str> = log.lines().filter(of_program).collect();
+        Err(format!("the program was not served {link}:\n{}", lines.join("\n")))
+    }
+
+    /// As [`Service::check_link`], of all programs there have been.
+    pub fn check_all_links(&self, link: Link) -> Result<(), String> {
+        let log = self.log();
+        match sessions_of(&log, None).iter().find(|session| link_of(&log, session).is_some_and(|used| used != link)) {
+            Some(session) => Err(format!("session {session} was not served {link}\n{log}")),
+            None => Ok(()),
+        }
     }
 
     /// The process ids of the workers that have a session.
@@ -126,6 +164,30 @@ impl Drop for Service {
     }
 }
 
+/// The sessions that a program has opened, or all.
+fn sessions_of<'a>(log: &'a str, program: Option<u32>) -> Vec<&'a str> {
+    let wanted = program.map(|id| id.to_string());
+    let opened = log.lines().filter(|line| line.contains("session opened"));
+    let opened = opened.filter(|line| wanted.is_none() || field(line, "pid=") == wanted.as_deref());
+    opened.filter_map(|line| field(line, "session=")).collect()
+}
+
+/// What the session's worker has said about its link, if there was one.
+fn link_of(log: &str, session: &str) -> Option<Link> {
+    let mut lines = log.lines().filter(|line| line.contains("connection taken over"));
+    let line = lines.find(|line| field(line, "session=") == Some(session))?;
+    Some(if field(line, "shared_memory=") == Some("true") { Link::SharedMemory } else { Link::Tcp })
+}
+
+fn is_over(log: &str, session: &str) -> bool {
+    log.lines().any(|line| line.contains("session closed") && field(line, "session=") == Some(session))
+}
+
+/// The value of `name=` in a line of the log.
+fn field<'a>(line: &'a str, name: &str) -> Option<&'a str> {
+    line.split(' ').find_map(|word| word.strip_prefix(name))
+}
+
 /// Whether a process exists and is not merely waiting to be collected.
 pub fn is_alive(process: u32) -> bool {
     stat(process).is_some_and(|stat| stat.state != "Z" && stat.state != "X")
@@ -158,6 +220,8 @@ fn stat(process: u32) -> Option<Stat> {
 
 fn service_command(artifacts: &Artifacts, vendor: &Vendor, address: &str, log: File) -> Command {
     let mut command = vendor.command_direct(&artifacts.telecl);
+    // Workers say which link they have at the level for developers.
+    command.env("RUST_LOG", "info,telecl_service::worker::start=debug");
     command.args(["serve", "--listen", address]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
     // A test that wants files names a directory of its own.
     command.env("TELECL_CACHE_DIR", "none");

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-use crate::{Artifacts, Service};
+use crate::{Artifacts, Link, Service};
 
 /// Two vendors directories: one with the vendor's driver alone, one with telecl's alone.
 #[derive(Debug)]
@@ -46,6 +46,13 @@ impl Vendor {
     pub fn command_through(&self, program: &Path, service: &Service) -> Command {
         let mut command = self.command_with_driver(program);
         command.env("TELECL_SERVICES", service.address());
+        command
+    }
+
+    /// As [`Vendor::command_through`], over this link. Whether the program has used it, [`Service::check_link`] tells.
+    pub fn command_over(&self, link: Link, program: &Path, service: &Service) -> Command {
+        let mut command = self.command_through(program, service);
+        link.choose(&mut command);
         command
     }
 

@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use telecl_shm::{Segment, Side};
 use telecl_wire::handshake::ShareMemory;
 use telecl_wire::request::Message;
-use telecl_wire::{DecodeError, Header};
+use telecl_wire::Header;
 use zerocopy::IntoBytes;
 
 use crate::shared::halves;
@@ -33,7 +33,8 @@ pub fn accept(stream: Stream) -> Result<(FrameSender, FrameReceiver), ReceiveErr
     }
     let mut first = [0; Header::LEN];
     let (received, descriptor) = stream.receive_descriptor(&mut first)?;
-    let offered = received == Header::LEN && Header::parse(&first)?.opcode.get() == ShareMemory::OPCODE;
+    let header = Header::parse(&first).ok().filter(|_| received == Header::LEN);
+    let offered = header.is_some_and(|header| header.opcode.get() == ShareMemory::OPCODE);
     match descriptor {
         Some(descriptor) if offered => {
             let segment =
@@ -41,8 +42,7 @@ pub fn accept(stream: Stream) -> Result<(FrameSender, FrameReceiver), ReceiveErr
             let (outgoing, incoming) = halves(&segment, Side::Worker, &stream)?;
             Ok((FrameSender::shared(outgoing), FrameReceiver::shared(incoming)))
         }
-        None if offered => Err(DecodeError::BadValue.into()),
-        // A descriptor that nobody asked for is closed.
+        // A descriptor that nobody asked for is closed. An offer without one is a message that workers do not know.
         _ => {
             receiver.put_back(&first[..received]);
             Ok((sender, receiver))

@@ -148,9 +148,10 @@ impl Incoming {
     }
 }
 
-/// Waits until the receiver has made room.
+/// Waits until the receiver has made room, but no longer than sending may take.
 fn wait_for<T>(bell: &Stream, mut look: impl FnMut() -> io::Result<Option<T>>) -> io::Result<T> {
     let mut spin = Spin::new(SPIN);
+    let begin = Instant::now();
     let mut naps = 0;
     loop {
         if let Some(found) = look()? {
@@ -159,8 +160,13 @@ fn wait_for<T>(bell: &Stream, mut look: impl FnMut() -> io::Result<Option<T>>) -
         if naps > 0 || !spin.turn() {
             naps += 1;
             thread::sleep(NAP);
-            if naps % NAPS == 0 && bell.is_closed() {
-                return Err(io::ErrorKind::BrokenPipe.into());
+            if naps % NAPS == 0 {
+                if bell.is_closed() {
+                    return Err(io::ErrorKind::BrokenPipe.into());
+                }
+                if bell.send_timeout()?.is_some_and(|limit| begin.elapsed() > limit) {
+                    return Err(io::ErrorKind::TimedOut.into());
+                }
             }
         }
     }

@@ -75,6 +75,11 @@ impl Stream {
         Ok(sockopt::set_socket_timeout(&self.0, Timeout::Send, timeout)?)
     }
 
+    /// What was set with [`Stream::set_send_timeout`].
+    pub(crate) fn send_timeout(&self) -> io::Result<Option<Duration>> {
+        Ok(sockopt::socket_timeout(&self.0, Timeout::Send)?)
+    }
+
     /// Receives what there is, waiting for it; 0 at the end of the stream.
     pub(crate) fn receive(&self, target: &mut [u8]) -> io::Result<usize> {
         loop {

@@ -44,8 +44,8 @@ pub enum OpenError {
     Size { found: u64 },
     #[error("the memfd begins with {found:#018x}, expected {MAGIC:#018x}")]
     Magic { found: u64 },
-    #[error("cannot use the memfd")]
-    System(#[source] io::Error),
+    #[error("cannot use the memfd: {0}")]
+    System(io::Error),
 }
 
 impl From<Errno> for OpenError {

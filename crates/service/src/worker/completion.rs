@@ -96,6 +96,11 @@ impl Group {
         self.left.fetch_add(1, Ordering::AcqRel);
     }
 
+    /// Whether none of the vendor's commands so far is under way: what is left is the one that was announced first.
+    pub(crate) fn is_waiting_for_parts(&self) -> bool {
+        self.left.load(Ordering::Acquire) <= 1
+    }
+
     pub(crate) fn token(&self) -> Token {
         self.token
     }

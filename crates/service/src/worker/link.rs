@@ -10,7 +10,7 @@ use telecl_opencl::{ClError, ClResult};
 use telecl_wire::reply::{Closing, Completed, Failed, Reply, ReplyPart};
 use telecl_wire::request::Message;
 use telecl_wire::{CHUNK, Field};
-use tracing::debug;
+use tracing::{debug, warn};
 
 use super::staging::Chunk;
 use crate::process::{exit_code, exit_now};
@@ -164,6 +164,10 @@ impl Link {
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
                 // Ours to avoid: every sender cuts what it sends.
                 panic!("a frame was too long: {error}");
+            }
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                warn!(session = self.session, reason = %error, "the driver broke the protocol");
+                exit_now(exit_code::BROKEN_PROTOCOL);
             }
             Err(error) => {
                 debug!(session = self.session, %error, "the driver is gone");

@@ -173,7 +173,8 @@ impl Session {
             };
             match executed {
                 Ok(()) => {}
-                Err(ReceiveError::Io(_)) => return Ended::Closed,
+                // Bytes that make no sense come from a driver that is still there.
+                Err(ReceiveError::Io(error)) if error.kind() != io::ErrorKind::InvalidData => return Ended::Closed,
                 Err(error) => return Ended::Broken(error.to_string()),
             }
             spin.arrived();

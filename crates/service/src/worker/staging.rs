@@ -194,7 +194,7 @@ impl Pool {
     }
 
     /// Memory beyond what is set aside.
-    fn take_more(&self, len: usize) -> Chunk {
+    pub(crate) fn take_more(&self, len: usize) -> Chunk {
         Chunk { memory: Memory::Own(OwnMemory { bytes: vec![0; len], pool: None }), len }
     }
 

@@ -14,7 +14,7 @@ use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use rustix::stdio;
 use telecl_net::{FrameReceiver, Stream};
 use telecl_opencl::Library;
-use tracing::{error, warn};
+use tracing::{debug, error, warn};
 
 use super::cache::Cache;
 use super::link::Link;
@@ -75,11 +75,15 @@ fn start() -> io::Result<Option<(Arc<Link>, FrameReceiver, Session)>> {
     let Some((number, socket)) = channel.take_over()? else { return Ok(None) };
     be_called(c"telecl-worker");
     let stream = Stream::from_fd(socket);
-    let (sender, receiver) = telecl_net::accept(stream.try_clone()?).map_err(io::Error::other)?;
+    // From here on nobody else has the socket: what is read from it now, another worker would miss.
+    channel.send(Head::new(Kind::Begun), &[])?;
+    let (sender, receiver) = telecl_net::accept(stream.try_clone()?).unwrap_or_else(|error| {
+        warn!(session = number, %error, "the driver broke the protocol");
+        exit_now(exit_code::BROKEN_PROTOCOL)
+    });
+    debug!(session = number, shared_memory = sender.is_shared(), "connection taken over");
     let link = Arc::new(Link::new(sender, number));
     watch::start(stop, stream.try_clone()?, Arc::clone(&link))?;
-    // From here on nobody else has the socket.
-    channel.send(Head::new(Kind::Begun), &[])?;
     let output = Output::start(printed, Arc::clone(&link))?;
     let cache = Cache::new(channel, Arc::clone(&link));
     let session = Session::new(Arc::clone(&link), output, cache, scratch, &offered)?;

@@ -6,8 +6,9 @@
 
 use std::iter::Peekable;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use telecl_opencl::{ClError, ClResult, Event, Order, Queue, RectSide};
+use telecl_opencl::{ClError, ClResult, Event, Mem, Order, Queue, RectSide};
 use telecl_sys::*;
 use telecl_wire::Ids;
 use telecl_wire::region::{Parts, Region};
@@ -48,6 +49,8 @@ pub(crate) struct OpenRead {
     /// Bytes of a unit.
     unit: u64,
     parts: Peekable<Parts>,
+    /// What it reads, which the program may release before it is enqueued as a whole.
+    mem: Arc<Mem>,
     /// What all parts wait for.
     waits: Vec<Arc<Event>>,
     group: Arc<Group>,
@@ -56,6 +59,8 @@ pub(crate) struct OpenRead {
     failed: Option<ClError>,
     /// Keeps the group open until all parts have been enqueued.
     guarded: bool,
+    /// Since when nothing that is set aside was free.
+    starving: Option<Instant>,
 }
 
 /// What is read, and from where on.
@@ -66,10 +71,31 @@ enum ReadSource {
     Image { image: u64, origin: [u64; 3] },
 }
 
+impl ReadSource {
+    fn id(self) -> u64 {
+        match self {
+            ReadSource::Buffer { buffer, .. } | ReadSource::Rect { buffer, .. } => buffer,
+            ReadSource::Image { image, .. } => image,
+        }
+    }
+}
+
+/// After so long a read that has nothing under way takes memory beyond what is set aside. All of that may be in commands
+/// that wait for the program, and the program for this read.
+const STARVED: Duration = Duration::from_millis(5);
+
+impl OpenRead {
+    /// Whether it would wait for others for ever, as far as can be told.
+    fn is_starved(&self) -> bool {
+        self.group.is_waiting_for_parts() && self.starving.is_some_and(|since| since.elapsed() >= STARVED)
+    }
+}
+
 /// Where the memory of a read comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Supply {
-    /// From what is set aside for transfers; parts for which there is none are enqueued later.
+    /// From what is set aside for transfers; parts for which there is none are enqueued later. One part at a time may have
+    /// other memory, so that it does not starve.
     SetAside,
     /// From anywhere: a command that comes after must not overtake it.
     Anywhere,
@@ -179,6 +205,7 @@ impl Session {
         size: [u64; 3],
     ) -> ClResult<OpenRead> {
         let entry = self.queues.get(command.queue)?;
+        let mem = Arc::clone(&self.memory.get(source.id())?.mem);
         let (_, mut after) = self.order_after(command)?;
         let waits = command.waits.iter().filter_map(|id| self.events.get(id).ok());
         let waits = waits.map(|entry| Arc::clone(&entry.event)).collect();
@@ -189,7 +216,8 @@ impl Session {
         let report = Report::Completed { event: command.event, profiling: command.seen && entry.profiling };
         let group = self.completion.begin(report, 1, after);
         let (parts, events) = (parts.peekable(), Vec::new());
-        Ok(OpenRead { about, event: command.event, source, unit, parts, waits, group, events, failed: None, guarded })
+        let (event, failed, starving) = (command.event, None, None);
+        Ok(OpenRead { about, event, source, unit, parts, mem, waits, group, events, failed, guarded, starving })
     }
 
     /// Enqueues parts as long as there is memory for them. An error if already the first fails.
@@ -199,12 +227,18 @@ impl Session {
         while let Some(part) = read.parts.peek().cloned() {
             let bytes = part.volume().and_then(|volume| volume.checked_mul(read.unit)).map_or(Ok(0), to_usize)?;
             let chunk = match supply {
-                Supply::SetAside => entry.pool.take_set_aside(bytes),
+                Supply::SetAside => match entry.pool.take_set_aside(bytes) {
+                    None if read.is_starved() => Some(entry.pool.take_more(bytes)),
+                    found => {
+                        read.starving = if found.is_none() { read.starving.or_else(|| Some(Instant::now())) } else { None };
+                        found
+                    }
+                },
                 Supply::Anywhere => Some(entry.pool.take_outgoing(bytes)),
             };
             let Some(chunk) = chunk else { return Ok(()) };
             read.parts.next();
-            match self.enqueue_part(&entry.queue, read.source, &part, chunk, &order) {
+            match self.enqueue_part(&entry.queue, read, &part, chunk, &order) {
                 Ok(in_flight) => {
                     entry.ends.note_command();
                     let event = Arc::clone(in_flight.event());
@@ -234,25 +268,22 @@ impl Session {
     fn enqueue_part(
         &self,
         queue: &Queue,
-        source: ReadSource,
+        read: &OpenRead,
         part: &Region,
         chunk: Chunk,
         order: &Order<'_>,
     ) -> ClResult<InFlight> {
-        match source {
-            ReadSource::Buffer { buffer, offset } => {
-                let (buffer, _) = self.buffer(buffer)?;
-                vendor::read_buffer(queue, buffer, to_usize(offset + part.origin[0])?, chunk, order)
+        match read.source {
+            ReadSource::Buffer { offset, .. } => {
+                vendor::read_buffer(queue, &read.mem, to_usize(offset + part.origin[0])?, chunk, order)
             }
-            ReadSource::Rect { buffer, origin, side } => {
-                let (buffer, _) = self.buffer(buffer)?;
+            ReadSource::Rect { origin, side, .. } => {
                 let side = RectSide { origin: to_usizes(sum(origin, part.origin)?)?, ..side };
-                vendor::read_rect(queue, buffer, &side, &to_usizes(part.size)?, chunk, order)
+                vendor::read_rect(queue, &read.mem, &side, &to_usizes(part.size)?, chunk, order)
             }
-            ReadSource::Image { image, origin } => {
-                let (image, element) = self.image(image)?;
+            ReadSource::Image { origin, .. } => {
                 let region = image_region(sum(origin, part.origin)?, part.size)?;
-                vendor::read_image(queue, image, &region, element, chunk, order)
+                vendor::read_image(queue, &read.mem, &region, to_usize(read.unit)?, chunk, order)
             }
         }
     }

@@ -28,7 +28,7 @@ pub(crate) const TESTS: &[crate::Test] = &[
     ("an_idle_worker_that_dies_is_replaced", an_idle_worker_that_dies_is_replaced),
 ];
 
-fn until(what: &str, condition: impl Fn() -> bool) {
+pub(crate) fn until(what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(10);
     while !condition() {
         assert!(Instant::now() < deadline, "timed out waiting for: {what}");
@@ -203,9 +203,7 @@ fn only_chosen_devices_are_offered() {
 }
 
 fn a_unix_socket_serves_as_well() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("telecl.sock");
-    let broker = Broker::start_with(&format!("unix:{}", path.display()), &[]);
+    let broker = Broker::start_at_socket();
     let mut client = broker.client();
     let (_, queue) = client.context_and_queue(0);
     client.finish(queue);

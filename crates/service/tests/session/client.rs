@@ -1,8 +1,10 @@
 //! A driver in miniature: enough to send requests and to sort what comes back.
 
 use std::collections::HashMap;
+use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use telecl_net::{Address, FrameReceiver, FrameSender, Stream};
@@ -12,28 +14,56 @@ use telecl_wire::region::Region;
 use telecl_wire::reply::*;
 use telecl_wire::request::*;
 use telecl_wire::{Ids, PROTOCOL_VERSION, WireId};
+use tempfile::TempDir;
+
+/// Whether clients share memory with their workers: most tests are played over both links.
+static SHARED: AtomicBool = AtomicBool::new(false);
+
+pub(crate) fn share_memory(shared: bool) {
+    SHARED.store(shared, Ordering::Relaxed);
+}
 
 /// A broker process, ended with the test.
 pub(crate) struct Broker {
     pub(crate) child: Child,
     pub(crate) address: Address,
+    /// Has the Unix socket and the log.
+    directory: TempDir,
     // Kept open: the broker may not die of a closed pipe.
     _stdout: BufReader<ChildStdout>,
 }
 
 impl Broker {
     pub(crate) fn start() -> Broker {
-        Broker::start_with("127.0.0.1:0", &[])
+        if SHARED.load(Ordering::Relaxed) { Broker::start_at_socket() } else { Broker::start_with("127.0.0.1:0", &[]) }
+    }
+
+    /// Listens at a Unix socket.
+    pub(crate) fn start_at_socket() -> Broker {
+        let directory = tempfile::tempdir().unwrap();
+        let listen = format!("unix:{}", directory.path().join("telecl.sock").display());
+        Broker::start_in(directory, &listen, &[])
     }
 
     pub(crate) fn start_with(listen: &str, devices: &[&str]) -> Broker {
+        Broker::start_in(tempfile::tempdir().unwrap(), listen, devices)
+    }
+
+    fn start_in(directory: TempDir, listen: &str, devices: &[&str]) -> Broker {
+        let log = File::create(directory.path().join("log")).unwrap();
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.arg("serve").arg(listen).args(devices).stdout(Stdio::piped());
+        command.arg("serve").arg(listen).args(devices).env("XDG_RUNTIME_DIR", directory.path());
+        command.env("TELECL_LOG", "info").stdout(Stdio::piped()).stderr(log);
         let mut child = command.spawn().unwrap();
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
         let mut line = String::new();
         stdout.read_line(&mut line).unwrap();
-        Broker { child, address: line.trim().parse().unwrap(), _stdout: stdout }
+        Broker { child, address: line.trim().parse().unwrap(), directory, _stdout: stdout }
+    }
+
+    /// What broker and workers have logged so far.
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(self.directory.path().join("log")).unwrap()
     }
 
     pub(crate) fn connect(&self) -> Stream {
@@ -41,7 +71,7 @@ impl Broker {
     }
 
     pub(crate) fn client(&self) -> Client {
-        Client::new(self.connect())
+        Client::new(self.connect(), &self.address)
     }
 
     /// Process ids of the workers that have a session.
@@ -75,6 +105,9 @@ impl Drop for Broker {
         // It may have been stopped by the test.
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
         let _ = self.child.wait();
+        if std::thread::panicking() {
+            eprintln!("---- log ----\n{}", self.log());
+        }
     }
 }
 
@@ -108,7 +141,7 @@ pub(crate) fn hello() -> Hello<'static> {
 }
 
 impl Client {
-    pub(crate) fn new(stream: Stream) -> Client {
+    fn new(stream: Stream, address: &Address) -> Client {
         stream.set_receive_timeout(Some(Duration::from_secs(60))).unwrap();
         let mut sender = FrameSender::new(stream.try_clone().unwrap());
         let mut receiver = FrameReceiver::new(stream);
@@ -116,6 +149,9 @@ impl Client {
         let frame = receiver.next_frame().unwrap().unwrap();
         assert!(matches!(Handshake::decode(frame.opcode, frame.body).unwrap(), Handshake::Welcome(_)));
         let welcome = frame.body.to_vec();
+        if SHARED.load(Ordering::Relaxed) && matches!(address, Address::Unix(_)) {
+            (sender, receiver) = telecl_net::share_memory(sender.stream()).unwrap().unwrap();
+        }
         Client { sender, receiver, arrived: Arrived::default(), next: telecl_wire::FIRST_DRIVER_ID, welcome }
     }
 

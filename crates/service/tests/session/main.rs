@@ -9,7 +9,9 @@ mod client;
 mod commands;
 mod hostile;
 mod objects;
+mod peer;
 mod programs;
+mod shared;
 
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -38,7 +40,7 @@ fn main() -> ExitCode {
 
 fn log() {
     let filter = tracing_subscriber::EnvFilter::from_env("TELECL_LOG");
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false).init();
 }
 
 /// Serves at the first address; further arguments are parts of device names to offer.
@@ -61,23 +63,34 @@ fn run_broker(args: &[String]) -> ExitCode {
     }
 }
 
+/// Every test with its name, and whether its clients share memory with their workers.
+fn all_tests() -> Vec<(String, bool, fn())> {
+    let once = [broker::TESTS, shared::TESTS].concat().into_iter().map(|(name, test)| (name.to_owned(), false, test));
+    let over_both = [objects::TESTS, programs::TESTS, commands::TESTS, hostile::TESTS].concat();
+    let over_both = [("tcp", false), ("shared_memory", true)].into_iter().flat_map(|(link, shared)| {
+        over_both.iter().map(move |(name, test)| (format!("{link}::{name}"), shared, *test)).collect::<Vec<_>>()
+    });
+    once.chain(over_both).collect()
+}
+
 fn run_tests(args: &[String]) -> ExitCode {
     let wanted: Vec<&String> = args.iter().filter(|arg| !arg.starts_with('-')).collect();
-    let all: Vec<Test> = [broker::TESTS, objects::TESTS, programs::TESTS, commands::TESTS, hostile::TESTS].concat();
+    let all = all_tests();
     if args.iter().any(|arg| arg == "--list") {
-        all.iter().for_each(|(name, _)| println!("{name}: test"));
+        all.iter().for_each(|(name, ..)| println!("{name}: test"));
         return ExitCode::SUCCESS;
     }
     let mut failed = Vec::new();
-    for (name, test) in &all {
+    for (name, shared, test) in &all {
         if !wanted.is_empty() && !wanted.iter().any(|part| name.contains(part.as_str())) {
             continue;
         }
         let start = Instant::now();
+        client::share_memory(*shared);
         let passed = catch_unwind(AssertUnwindSafe(test)).is_ok();
         println!("test {name} ... {} ({:?})", if passed { "ok" } else { "FAILED" }, start.elapsed());
         if !passed {
-            failed.push(*name);
+            failed.push(name);
         }
     }
     if failed.is_empty() {
