@@ -74,11 +74,11 @@ fn start() -> io::Result<Option<(Arc<Link>, FrameReceiver, Session)>> {
     stop.wait_for(channel.as_fd())?;
     let Some((number, socket)) = channel.take_over()? else { return Ok(None) };
     be_called(c"telecl-worker");
+    // Before anything is read from the socket: until then the broker may give it to another worker.
+    channel.send(Head::new(Kind::Begun), &[])?;
     let stream = Stream::from_fd(socket);
     let link = Arc::new(Link::new(stream.try_clone()?, number));
     watch::start(stop, stream.try_clone()?, Arc::clone(&link))?;
-    // From here on nobody else has the socket.
-    channel.send(Head::new(Kind::Begun), &[])?;
     let output = Output::start(printed, Arc::clone(&link))?;
     let cache = Cache::new(channel, Arc::clone(&link));
     let session = Session::new(Arc::clone(&link), output, cache, scratch, &offered)?;
