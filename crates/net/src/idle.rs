@@ -48,6 +48,12 @@ impl Spin {
     }
 }
 
+/// Whether there are so few processors that all are needed by those who have work: by the device itself, if it is one of
+/// them.
+pub fn processors_are_few() -> bool {
+    processors() <= 3
+}
+
 fn processors() -> usize {
     static PROCESSORS: OnceLock<usize> = OnceLock::new();
     *PROCESSORS.get_or_init(|| thread::available_parallelism().map_or(1, NonZero::get))
@@ -80,9 +86,6 @@ impl LearningSpin {
     const LONG: Duration = Duration::from_micros(1500);
     const SOON: Duration = Duration::from_millis(1);
 
-    /// So few processors are needed by others: by the device itself, if it is one of them.
-    const FEW: usize = 3;
-
     #[expect(clippy::new_without_default, reason = "nobody asks for a default")]
     pub fn new() -> LearningSpin {
         LearningSpin(Spin::new(LearningSpin::SHORT))
@@ -90,7 +93,7 @@ impl LearningSpin {
 
     /// Something came, after `waited`.
     fn learn(&mut self, waited: Duration) {
-        let long = if processors() > LearningSpin::FEW { LearningSpin::LONG } else { 2 * LearningSpin::SHORT };
+        let long = if processors_are_few() { 2 * LearningSpin::SHORT } else { LearningSpin::LONG };
         self.0 = Spin::new(if waited < LearningSpin::SOON { long } else { LearningSpin::SHORT });
     }
 }

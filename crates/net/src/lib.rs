@@ -16,7 +16,7 @@ mod stream;
 
 pub use address::{Address, AddressError};
 pub use bell::Bell;
-pub use idle::{Idle, LearningSpin, Sleep, Spin};
+pub use idle::{Idle, LearningSpin, Sleep, Spin, processors_are_few};
 pub use link::{accept, share_memory};
 pub use node::{boot_id, host_name, random_number};
 pub use receive::{Frame, FrameReceiver, Payload, Progress, ReceiveError};

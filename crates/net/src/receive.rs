@@ -14,9 +14,6 @@ use crate::{Bell, Stream};
 /// What is read ahead: room for hundreds of small frames per system call.
 const READ_AHEAD: usize = 64 << 10;
 
-/// What is read ahead behind bulk data: after it comes more of the same, which is to go straight to where it belongs.
-const READ_A_LITTLE_AHEAD: usize = 256;
-
 /// Why no frame came.
 #[derive(Debug, thiserror::Error)]
 pub enum ReceiveError {
@@ -70,8 +67,9 @@ struct Input {
     buffer: Box<[u8]>,
     start: usize,
     end: usize,
-    /// How much to read ahead.
-    ahead: usize,
+    /// Whether the last frame had bulk data. After it comes more of the same, which is to go straight to where it belongs,
+    /// so no more is read than the head of the next frame.
+    bulk: bool,
     /// Bytes of the current payload that are still to come.
     unread: usize,
     /// Where they are, if they do not follow, and how many of them have been read.
@@ -102,8 +100,7 @@ impl FrameReceiver {
     fn from_source(source: Source) -> FrameReceiver {
         let buffer = vec![0; READ_AHEAD].into_boxed_slice();
         let idle = Box::new(Sleep);
-        let input =
-            Input { source, buffer, start: 0, end: 0, ahead: READ_AHEAD, unread: 0, slot: None, idle, bell: None };
+        let input = Input { source, buffer, start: 0, end: 0, bulk: false, unread: 0, slot: None, idle, bell: None };
         FrameReceiver { input, opcode: 0, body: Vec::new() }
     }
 
@@ -221,7 +218,7 @@ impl FrameReceiver {
                         }
                     }
                     input.unread = header.payload_len();
-                    input.ahead = if input.unread >= READ_AHEAD { READ_A_LITTLE_AHEAD } else { READ_AHEAD };
+                    input.bulk = input.unread >= READ_AHEAD;
                     input.slot = input.open_slot(&header)?;
                     return Ok(Progress::Ready);
                 }
@@ -353,12 +350,20 @@ impl Input {
             self.buffer.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, self.end - self.start);
         }
+        let end = if self.bulk { self.head_end() } else { READ_AHEAD };
         let (idle, bell) = (&mut *self.idle, self.bell.as_deref());
-        // A frame that has begun is read on in any case.
-        let end = READ_AHEAD.min((self.end + self.ahead).max(self.end + 1));
         let received = self.source.receive(idle, bell, &mut self.buffer[self.end..end], patience)?;
         self.end += received.unwrap_or(0);
         Ok(received)
+    }
+
+    /// Where the head of a frame ends that begins with what is buffered, as far as that is known. Beyond what is buffered
+    /// in any case.
+    fn head_end(&self) -> usize {
+        let buffered = &self.buffer[self.start..self.end];
+        let body =
+            buffered.first_chunk().and_then(|head| Header::parse(head).ok()).map_or(0, |header| header.body_len());
+        (self.start + Header::LEN + body).clamp(self.end + 1, READ_AHEAD)
     }
 
     /// Skips what was not read of the payload; `false` if some of it has not arrived.

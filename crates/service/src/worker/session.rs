@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use telecl_net::{Frame, FrameReceiver, Idle, LearningSpin, Payload, Progress, ReceiveError};
+use telecl_net::{Frame, FrameReceiver, Idle, LearningSpin, Payload, Progress, ReceiveError, processors_are_few};
 use telecl_opencl::{Device, Library, Platform, Sampler};
 use telecl_sys::*;
 use telecl_wire::handshake::{Ping, Pong};
@@ -199,7 +199,7 @@ impl Session {
         if found {
             spin.arrived();
         }
-        if spin.turn() {
+        if !(open && processors_are_few()) && spin.turn() {
             return true;
         }
         self.completion.lanes().hand_over();
