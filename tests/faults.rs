@@ -7,63 +7,21 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::path::PathBuf;
-use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
-use system_tests::{Artifacts, Ended, Programs, Running, Service, Vendor, is_alive, run, wait_until};
+use system_tests::{Bench, Link, SOON, Service, is_alive, wait_until};
 use telecl_wire::handshake::{Hello, MAGIC, Refused};
 use telecl_wire::request::Message;
 use telecl_wire::{Header, PROTOCOL_VERSION, decode, encode};
 use tempfile::TempDir;
 use zerocopy::IntoBytes;
 
-/// How long anything may take that should be quick: generous, because two processors serve all tests at once.
-const SOON: Duration = Duration::from_secs(15);
+/// A gibibyte goes there or back meanwhile, on a busy machine.
+const A_WHILE: Duration = Duration::from_secs(60);
 
 const NO_PLATFORM: &str = "CL_PLATFORM_NOT_FOUND_KHR, 0 platforms\n";
-
-/// What one test needs.
-struct Bench {
-    artifacts: Artifacts,
-    vendor: Vendor,
-    client: PathBuf,
-}
-
-impl Bench {
-    fn new() -> Bench {
-        let artifacts = Artifacts::find().unwrap_or_else(|reason| panic!("{reason}"));
-        let vendor = Vendor::select(&artifacts).unwrap_or_else(|reason| panic!("{reason}"));
-        let client = Programs::build().unwrap_or_else(|reason| panic!("{reason}")).path("fault_client");
-        Bench { artifacts, vendor, client }
-    }
-
-    fn service(&self) -> Service {
-        Service::start(&self.artifacts, &self.vendor).unwrap_or_else(|reason| panic!("{reason}"))
-    }
-
-    fn client(&self, service: &Service, case: &str) -> Running {
-        let mut command = self.vendor.command_through(&self.client, service);
-        command.arg(case);
-        Running::start(command).unwrap()
-    }
-
-    /// A program that only counts platforms, with these variables set.
-    fn count_platforms(&self, variables: &[(&str, &str)]) -> Ended {
-        let mut command: Command = self.vendor.command_with_driver(&self.client);
-        command.arg("count_platforms").envs(variables.iter().copied());
-        run(command, SOON).unwrap()
-    }
-
-    fn assert_serves(&self, service: &mut Service) {
-        assert!(service.ended().is_none(), "the service died\n{}", service.log());
-        let ended = self.client(service, "use_once").end(SOON);
-        assert_eq!(ended.stdout, "served\n", "the next client was not served: {ended}\n{}", service.log());
-        assert!(ended.success(), "{ended}");
-    }
-}
 
 /// An address at which nobody listens.
 fn free_address() -> String {
@@ -71,8 +29,22 @@ fn free_address() -> String {
 }
 
 fn kill(process: u32) {
+    signal(process, Signal::KILL);
+}
+
+fn signal(process: u32, signal: Signal) {
     let pid = i32::try_from(process).ok().and_then(Pid::from_raw).unwrap();
-    kill_process(pid, Signal::KILL).unwrap();
+    kill_process(pid, signal).unwrap();
+}
+
+/// Stops all threads of a process, as Ctrl-Z does.
+fn stop(process: u32) {
+    signal(process, Signal::STOP);
+    wait_until("the process stops", SOON, || {
+        let tasks = fs::read_dir(format!("/proc/{process}/task")).unwrap();
+        let states = tasks.map(|task| fs::read_to_string(task.unwrap().path().join("stat")).unwrap());
+        states.into_iter().all(|stat| stat.rsplit_once(") ").unwrap().1.starts_with('T'))
+    });
 }
 
 fn connect(service: &Service) -> TcpStream {
@@ -145,30 +117,54 @@ fn a_dead_service_does_not_hide_a_living_one() {
     assert_eq!(ended.stdout, "CL_SUCCESS, 1 platforms\n", "{ended}");
 }
 
-// ---- a process dies --------------------------------------------------------------------------------------------------
+// ---- a process dies, or stops ----------------------------------------------------------------------------------------
 
-#[test]
-fn a_service_killed_during_a_kernel_fails_the_blocked_call() {
+/// Each of these faults over both links: `tcp::NAME` and `shared_memory::NAME`.
+macro_rules! over_both_links {
+    ($($name:ident)*) => {
+        mod tcp {
+            $(#[test] fn $name() { super::$name(super::Link::Tcp) })*
+        }
+        mod shared_memory {
+            $(#[test] fn $name() { super::$name(super::Link::SharedMemory) })*
+        }
+    };
+}
+
+over_both_links! {
+    a_service_killed_during_a_kernel_fails_the_blocked_call
+    a_worker_killed_during_a_kernel_fails_the_blocked_call_and_nobody_elses
+    callbacks_of_a_lost_session_are_called_with_an_error
+    a_worker_killed_during_a_large_read_fails_the_read
+    a_worker_killed_during_a_large_write_fails_the_write
+    a_worker_killed_while_many_threads_work_fails_them_all
+    a_client_killed_during_a_large_write_leaves_no_worker
+    a_client_killed_during_a_large_read_leaves_no_worker
+    a_client_killed_during_a_kernel_leaves_no_worker_although_the_kernel_never_ends
+    a_client_killed_whose_child_lives_on_leaves_no_worker
+    a_client_that_exits_while_its_threads_work_leaves_no_worker
+    a_client_that_is_stopped_holds_up_nobody_and_goes_on_later
+    a_client_that_is_stopped_does_not_keep_the_service
+    a_stopped_service_ends_its_sessions_and_leaves_no_worker
+}
+
+fn a_service_killed_during_a_kernel_fails_the_blocked_call(link: Link) {
     let bench = Bench::new();
     let mut service = bench.service();
     let address = service.address().to_owned();
-    let mut client = bench.client(&service, "run_endless_kernel");
-    client.expect_line("running", SOON);
+    let client = bench.client(&service, link, "run_endless_kernel", "running");
     let worker = service.only_worker();
     service.kill();
     let ended = client.end(SOON);
     assert!(ended.success() && ended.stdout.ends_with("left in order\n"), "{ended}");
     wait_until("the worker follows its broker", SOON, || !is_alive(worker));
-    let again = Service::start_at(&bench.artifacts, &bench.vendor, &address, &[]);
-    bench.assert_serves(&mut again.expect("a new service at the same address"));
+    bench.assert_serves(&mut bench.service_at(&address, &[]));
 }
 
-#[test]
-fn a_worker_killed_during_a_kernel_fails_the_blocked_call_and_nobody_elses() {
+fn a_worker_killed_during_a_kernel_fails_the_blocked_call_and_nobody_elses(link: Link) {
     let bench = Bench::new();
     let mut service = bench.service();
-    let mut client = bench.client(&service, "run_endless_kernel");
-    client.expect_line("running", SOON);
+    let client = bench.client(&service, link, "run_endless_kernel", "running");
     let worker = service.only_worker();
     bench.assert_serves(&mut service);
     kill(worker);
@@ -177,6 +173,133 @@ fn a_worker_killed_during_a_kernel_fails_the_blocked_call_and_nobody_elses() {
     bench.assert_serves(&mut service);
     service.wait_without_workers(SOON);
     service.stop().unwrap();
+}
+
+fn callbacks_of_a_lost_session_are_called_with_an_error(link: Link) {
+    let bench = Bench::new();
+    let service = bench.service();
+    let client = bench.client(&service, link, "wait_for_callback_of_endless_kernel", "running");
+    kill(service.only_worker());
+    let ended = client.end(SOON);
+    assert!(ended.success() && ended.stdout.ends_with("called back\n"), "{ended}");
+}
+
+fn a_worker_killed_during_a_large_read_fails_the_read(link: Link) {
+    let bench = Bench::new();
+    let mut service = bench.service();
+    let client = bench.client(&service, link, "read_gibibytes", "reading");
+    kill(service.only_worker());
+    let ended = client.end(SOON);
+    assert!(ended.success(), "{ended}");
+    bench.assert_serves(&mut service);
+}
+
+fn a_worker_killed_during_a_large_write_fails_the_write(link: Link) {
+    let bench = Bench::new();
+    let mut service = bench.service();
+    let mut client = bench.client(&service, link, "write_gibibytes", "writing");
+    client.expect_line("writing", A_WHILE);
+    kill(service.only_worker());
+    let ended = client.end(SOON);
+    assert!(ended.success() && ended.stdout.contains("clEnqueueWriteBuffer: CL_DEVICE_NOT_AVAILABLE"), "{ended}");
+    bench.assert_serves(&mut service);
+}
+
+fn a_worker_killed_while_many_threads_work_fails_them_all(link: Link) {
+    let bench = Bench::new();
+    let mut service = bench.service();
+    let client = bench.client(&service, link, "work_in_many_threads", "all at work");
+    kill(service.only_worker());
+    let ended = client.end(SOON);
+    assert!(ended.success() && ended.stdout.ends_with("all lost\n"), "{ended}");
+    bench.assert_serves(&mut service);
+}
+
+fn a_client_killed_during_a_large_write_leaves_no_worker(link: Link) {
+    let bench = Bench::new();
+    let mut service = bench.service();
+    let mut client = bench.client(&service, link, "write_gibibytes", "writing");
+    client.expect_line("writing", A_WHILE);
+    client.kill();
+    service.wait_without_workers(SOON);
+    bench.assert_serves(&mut service);
+    service.wait_without_workers(SOON);
+    service.stop().unwrap();
+}
+
+fn a_client_killed_during_a_large_read_leaves_no_worker(link: Link) {
+    let bench = Bench::new();
+    let mut service = bench.service();
+    let mut client = bench.client(&service, link, "read_gibibytes", "reading");
+    client.expect_line("reading", A_WHILE);
+    client.kill();
+    service.wait_without_workers(SOON);
+    bench.assert_serves(&mut service);
+}
+
+fn a_client_killed_during_a_kernel_leaves_no_worker_although_the_kernel_never_ends(link: Link) {
+    let bench = Bench::new();
+    let mut service = bench.service();
+    let client = bench.client(&service, link, "run_endless_kernel", "running");
+    assert_eq!(service.workers().len(), 1);
+    client.kill();
+    service.wait_without_workers(SOON);
+    bench.assert_serves(&mut service);
+}
+
+/// A child has all descriptors of its parent, until it executes something else.
+fn a_client_killed_whose_child_lives_on_leaves_no_worker(link: Link) {
+    let bench = Bench::new();
+    let mut service = bench.service();
+    let client = bench.client(&service, link, "fork_and_stay", "forked");
+    kill(client.id());
+    service.wait_without_workers(SOON);
+    bench.assert_serves(&mut service);
+    // Ends the child.
+    drop(client.end(SOON));
+}
+
+fn a_client_that_exits_while_its_threads_work_leaves_no_worker(link: Link) {
+    let bench = Bench::new();
+    let mut service = bench.service();
+    let ended = bench.client(&service, link, "exit_while_threads_work", "all at work").end(SOON);
+    assert!(ended.success() && ended.stdout.ends_with("leaving\n"), "{ended}");
+    service.wait_without_workers(SOON);
+    bench.assert_serves(&mut service);
+}
+
+fn a_client_that_is_stopped_holds_up_nobody_and_goes_on_later(link: Link) {
+    let bench = Bench::new();
+    let mut service = bench.service();
+    for (case, line) in [("read_gibibytes", "reading"), ("write_gibibytes", "writing")] {
+        let mut client = bench.client(&service, link, case, line);
+        stop(client.id());
+        bench.assert_serves(&mut service);
+        signal(client.id(), Signal::CONT);
+        client.expect_line(line, A_WHILE);
+        client.kill();
+        service.wait_without_workers(SOON);
+    }
+}
+
+fn a_client_that_is_stopped_does_not_keep_the_service(link: Link) {
+    let bench = Bench::new();
+    let service = bench.service();
+    let client = bench.client(&service, link, "read_gibibytes", "reading");
+    stop(client.id());
+    service.stop().unwrap();
+    signal(client.id(), Signal::CONT);
+    let ended = client.end(SOON);
+    assert!(ended.success(), "{ended}");
+}
+
+fn a_stopped_service_ends_its_sessions_and_leaves_no_worker(link: Link) {
+    let bench = Bench::new();
+    let service = bench.service();
+    let client = bench.client(&service, link, "run_endless_kernel", "running");
+    service.stop().unwrap();
+    let ended = client.end(SOON);
+    assert!(ended.success() && ended.stdout.ends_with("left in order\n"), "{ended}");
 }
 
 #[test]
@@ -200,66 +323,6 @@ fn a_service_killed_while_a_worker_waits_leaves_no_worker() {
     let worker = service.idle_workers()[0];
     service.kill();
     wait_until("the worker follows its broker", SOON, || !is_alive(worker));
-}
-
-#[test]
-fn callbacks_of_a_lost_session_are_called_with_an_error() {
-    let bench = Bench::new();
-    let service = bench.service();
-    let mut client = bench.client(&service, "wait_for_callback_of_endless_kernel");
-    client.expect_line("running", SOON);
-    kill(service.only_worker());
-    let ended = client.end(SOON);
-    assert!(ended.success() && ended.stdout.ends_with("called back\n"), "{ended}");
-}
-
-#[test]
-fn a_worker_killed_during_a_large_read_fails_the_read() {
-    let bench = Bench::new();
-    let mut service = bench.service();
-    let mut client = bench.client(&service, "read_gibibytes");
-    client.expect_line("reading", SOON);
-    kill(service.only_worker());
-    let ended = client.end(SOON);
-    assert!(ended.success(), "{ended}");
-    bench.assert_serves(&mut service);
-}
-
-#[test]
-fn a_client_killed_during_a_large_write_leaves_no_worker() {
-    let bench = Bench::new();
-    let mut service = bench.service();
-    let mut client = bench.client(&service, "write_gibibytes");
-    client.expect_line("writing", SOON);
-    client.expect_line("writing", Duration::from_secs(60));
-    client.kill();
-    service.wait_without_workers(SOON);
-    bench.assert_serves(&mut service);
-    service.wait_without_workers(SOON);
-    service.stop().unwrap();
-}
-
-#[test]
-fn a_client_killed_during_a_kernel_leaves_no_worker_although_the_kernel_never_ends() {
-    let bench = Bench::new();
-    let mut service = bench.service();
-    let mut client = bench.client(&service, "run_endless_kernel");
-    client.expect_line("running", SOON);
-    assert_eq!(service.workers().len(), 1);
-    client.kill();
-    service.wait_without_workers(SOON);
-    bench.assert_serves(&mut service);
-}
-
-#[test]
-fn a_stopped_service_ends_its_sessions_and_leaves_no_worker() {
-    let bench = Bench::new();
-    let service = bench.service();
-    let mut client = bench.client(&service, "run_endless_kernel");
-    client.expect_line("running", SOON);
-    service.stop().unwrap();
-    let ended = client.end(SOON);
-    assert!(ended.success() && ended.stdout.ends_with("left in order\n"), "{ended}");
 }
 
 // ---- a peer that is no driver ----------------------------------------------------------------------------------------
@@ -287,8 +350,7 @@ fn a_peer_that_speaks_garbage_is_disconnected_and_the_next_is_served() {
 fn a_driver_that_turns_to_garbage_after_its_hello_loses_its_session_only() {
     let bench = Bench::new();
     let mut service = bench.service();
-    let mut other = bench.client(&service, "run_endless_kernel");
-    other.expect_line("running", SOON);
+    let other = bench.client(&service, Link::Tcp, "run_endless_kernel", "running");
     let mut peer = connect(&service);
     peer.write_all(&hello(PROTOCOL_VERSION)).unwrap();
     let mut welcome = [0; Header::LEN];
@@ -305,7 +367,7 @@ fn a_driver_that_turns_to_garbage_after_its_hello_loses_its_session_only() {
 fn a_peer_that_says_nothing_does_not_keep_others_waiting_and_is_sent_away() {
     let bench = Bench::new();
     let variables = [("TELECL_HANDSHAKE_TIMEOUT", "500ms")];
-    let mut service = Service::start_at(&bench.artifacts, &bench.vendor, "127.0.0.1:0", &variables).unwrap();
+    let mut service = bench.service_at("127.0.0.1:0", &variables);
     let mut silent: Vec<TcpStream> = (0..20).map(|_| connect(&service)).collect();
     let greeting = hello(PROTOCOL_VERSION);
     silent[0].write_all(&greeting[..greeting.len() - 3]).unwrap();

@@ -2,6 +2,8 @@
 #include "common.h"
 #include "../../include/telecl.h"
 
+#include <signal.h>
+
 CASE_TELECL_ONLY(count_platforms) {
     cl_uint count = 0;
     cl_int status = clGetPlatformIDs(0, NULL, &count);
@@ -128,16 +130,18 @@ CASE_TELECL_ONLY(wait_for_callback_of_endless_kernel) {
     say("called back");
 }
 
-/* Writes a gibibyte again and again; a test that has seen the second line kills it in the middle of one. */
+/* Writes a gibibyte again and again, until the session is lost; a test that has seen the second line is in the middle. */
 CASE_TELECL_ONLY(write_gibibytes) {
     open_device();
     size_t size = 1u << 30;
     void *memory = calloc(1, size);
     cl_mem buffer = buffer_of(CL_MEM_READ_WRITE, size, NULL);
-    for (;;) {
+    cl_int status = CL_SUCCESS;
+    while (status == CL_SUCCESS) {
         say("writing");
-        OK(clEnqueueWriteBuffer(queue, buffer, CL_TRUE, 0, size, memory, 0, NULL, NULL));
+        status = clEnqueueWriteBuffer(queue, buffer, CL_TRUE, 0, size, memory, 0, NULL, NULL);
     }
+    answer("clEnqueueWriteBuffer", status);
 }
 
 /* Reads a gibibyte again and again, until the session is lost. */
@@ -152,4 +156,150 @@ CASE_TELECL_ONLY(read_gibibytes) {
         status = clEnqueueReadBuffer(queue, buffer, CL_TRUE, 0, size, memory, 0, NULL, NULL);
     }
     answer("clEnqueueReadBuffer", status);
+}
+
+enum { WORKERS = 8, PIECE = 3 << 20 };
+
+static int at_work, lost;
+
+/* Large and small transfers on a queue of its own, until the session is lost. */
+static void *work_until_lost(void *number) {
+    cl_command_queue own = MADE(clCreateCommandQueue(context, device, 0, &err));
+    cl_mem buffer = buffer_of(CL_MEM_READ_WRITE, PIECE, NULL);
+    char *there = memset(malloc(PIECE), (int)(intptr_t)number, PIECE), *back = malloc(PIECE);
+    cl_int status = CL_SUCCESS;
+    for (int round = 0; status == CL_SUCCESS; round++) {
+        status = clEnqueueWriteBuffer(own, buffer, CL_FALSE, 0, PIECE, there, 0, NULL, NULL);
+        if (status == CL_SUCCESS) status = clEnqueueReadBuffer(own, buffer, round % 2, 0, PIECE, back, 0, NULL, NULL);
+        if (status == CL_SUCCESS) status = clFinish(own);
+        if (status == CL_SUCCESS) NEED(memcmp(there, back, PIECE) == 0, "other data came back");
+        if (round == 1) tally_add(&at_work);
+    }
+    if (status == CL_DEVICE_NOT_AVAILABLE) tally_add(&lost);
+    return NULL;
+}
+
+static void start_work(void) {
+    open_device();
+    pthread_t thread;
+    for (intptr_t i = 0; i < WORKERS; i++) NEED(pthread_create(&thread, NULL, work_until_lost, (void *)i) == 0, "no thread");
+    tally_await(&at_work, WORKERS, "threads at work");
+    say("all at work");
+}
+
+CASE_TELECL_ONLY(work_in_many_threads) {
+    start_work();
+    tally_await(&lost, WORKERS, "threads that were told");
+    say("all lost");
+}
+
+CASE_TELECL_ONLY(exit_while_threads_work) {
+    start_work();
+    say("leaving");
+    exit(0);
+}
+
+/* The child does nothing, and stays. */
+CASE_TELECL_ONLY(fork_and_stay) {
+    open_device();
+    cl_int word = 1;
+    cl_mem buffer = buffer_of(CL_MEM_READ_WRITE, 4, &word);
+    read_all(buffer, &word, 4);
+    if (fork() != 0) say("forked");
+    for (;;) pause();
+}
+
+#define OR_LOST(call)                                                                                 \
+    do {                                                                                              \
+        cl_int status = (call);                                                                       \
+        if (status == CL_DEVICE_NOT_AVAILABLE) {                                                      \
+            say("lost");                                                                              \
+            exit(0);                                                                                  \
+        }                                                                                             \
+        NEED(status == CL_SUCCESS, "%s answered %s", #call, error_name(status));                      \
+    } while (0)
+
+/* As use_once, with a megabyte there and back, and a lost session is no failure. */
+CASE_TELECL_ONLY(use_or_lose) {
+    cl_int err, value = 21;
+    cl_int *numbers = malloc(1 << 20);
+    size_t count = 1 << 18;
+    OK(clGetPlatformIDs(1, &platform, NULL));
+    OK(clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, 1, &device, NULL));
+    context = clCreateContext(NULL, 1, &device, NULL, NULL, &err);
+    OR_LOST(err);
+    queue = clCreateCommandQueue(context, device, 0, &err);
+    OR_LOST(err);
+    cl_mem buffer = clCreateBuffer(context, CL_MEM_READ_WRITE, 1 << 20, NULL, &err);
+    OR_LOST(err);
+    for (size_t i = 0; i < count; i++) numbers[i] = value;
+    OR_LOST(clEnqueueWriteBuffer(queue, buffer, CL_TRUE, 0, 1 << 20, numbers, 0, NULL, NULL));
+    const char *source = "kernel void twice(global int *a) { a[get_global_id(0)] *= 2; }";
+    cl_program program = clCreateProgramWithSource(context, 1, &source, NULL, &err);
+    OR_LOST(err);
+    OR_LOST(clBuildProgram(program, 1, &device, "", NULL, NULL));
+    cl_kernel kernel = clCreateKernel(program, "twice", &err);
+    OR_LOST(err);
+    set_arg(kernel, 0, sizeof buffer, &buffer);
+    OR_LOST(clEnqueueNDRangeKernel(queue, kernel, 1, NULL, &count, NULL, 0, NULL, NULL));
+    OR_LOST(clEnqueueReadBuffer(queue, buffer, CL_TRUE, 0, 1 << 20, numbers, 0, NULL, NULL));
+    for (size_t i = 0; i < count; i++) NEED(numbers[i] == 42, "number %zu is %d", i, numbers[i]);
+    say("served");
+}
+
+/* A value of /proc/self/status in KiB. */
+static long own_status(const char *name) {
+    char line[256];
+    long value = -1;
+    FILE *file = fopen("/proc/self/status", "r");
+    while (file && fgets(line, sizeof line, file)) {
+        if (strncmp(line, name, strlen(name)) == 0) value = atol(line + strlen(name));
+    }
+    NEED(value >= 0, "no %s in /proc/self/status", name);
+    fclose(file);
+    return value;
+}
+
+/* 256 MiB there and back; what the program needs for it beyond its own memory is little. */
+CASE_TELECL_ONLY(measure_transfers) {
+    open_device();
+    size_t size = 256u << 20;
+    unsigned char *there = malloc(size), *back = memset(malloc(size), 0xee, size);
+    for (size_t i = 0; i < size; i++) there[i] = (unsigned char)(i * 2654435761u >> 24);
+    cl_mem buffer = buffer_of(CL_MEM_READ_WRITE, size, NULL);
+    OK(clFinish(queue));
+    long before = own_status("VmRSS:");
+    OK(clEnqueueWriteBuffer(queue, buffer, CL_TRUE, 0, size, there, 0, NULL, NULL));
+    OK(clEnqueueReadBuffer(queue, buffer, CL_TRUE, 0, size, back, 0, NULL, NULL));
+    OK(clEnqueueWriteBuffer(queue, buffer, CL_FALSE, 0, size, there, 0, NULL, NULL));
+    OK(clEnqueueReadBuffer(queue, buffer, CL_FALSE, 0, size, back, 0, NULL, NULL));
+    OK(clFinish(queue));
+    long grown = own_status("VmHWM:") - before;
+    CHECK(memcmp(there, back, size) == 0, "other data came back");
+    say("the program grew by %ld KiB", grown);
+    CHECK(grown < 16 << 10, "more than 16 MiB");
+}
+
+/* Waits for SIGUSR1 before it reads, so that a test can look at the worker before and after. */
+CASE_TELECL_ONLY(read_a_gibibyte_when_told) {
+    sigset_t told;
+    int signal;
+    sigemptyset(&told);
+    sigaddset(&told, SIGUSR1);
+    pthread_sigmask(SIG_BLOCK, &told, NULL);
+    open_device();
+    size_t size = 1u << 30;
+    cl_mem buffer = buffer_of(CL_MEM_READ_WRITE, size, NULL);
+    cl_uchar five = 5;
+    OK(clEnqueueFillBuffer(queue, buffer, &five, 1, 0, size, 0, NULL, NULL));
+    OK(clFinish(queue));
+    char *memory = memset(malloc(size), 0xee, size);
+    say("ready");
+    sigwait(&told, &signal);
+    cl_event done;
+    OK(clEnqueueReadBuffer(queue, buffer, CL_FALSE, 0, size, memory, 0, NULL, &done));
+    OK(clWaitForEvents(1, &done));
+    CHECK(memory[0] == 5 && memcmp(memory, memory + 1, size - 1) == 0, "other data came");
+    say("read");
+    sigwait(&told, &signal);
 }

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod artifacts;
+mod bench;
 mod compare;
 mod link;
 mod process;
@@ -13,6 +14,7 @@ mod service;
 mod vendor;
 
 pub use artifacts::Artifacts;
+pub use bench::{Bench, SOON};
 pub use compare::diff;
 pub use link::Link;
 pub use process::{Ended, Running, run, wait_until};

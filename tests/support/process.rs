@@ -66,6 +66,8 @@ pub struct Running {
     seen: String,
     stderr: Option<JoinHandle<String>>,
     started: Instant,
+    /// Its end has been taken note of, and its process id may be another's.
+    collected: bool,
 }
 
 impl Running {
@@ -93,7 +95,7 @@ impl Running {
             }
             String::from_utf8_lossy(&bytes).into_owned()
         });
-        Ok(Running { child, lines, seen: String::new(), stderr: Some(stderr), started })
+        Ok(Running { child, lines, seen: String::new(), stderr: Some(stderr), started, collected: false })
     }
 
     pub fn id(&self) -> u32 {
@@ -145,6 +147,7 @@ impl Running {
     }
 
     fn kill_group(&mut self) -> Option<ExitStatus> {
+        self.collected = true;
         // The group may be gone already.
         let _ = kill_process_group(Pid::from_child(&self.child), Signal::KILL);
         self.child.wait().ok()
@@ -153,8 +156,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // After `end` or `kill` the process id may be another's.
-        if let Ok(None) = self.child.try_wait() {
+        if !self.collected {
             self.kill_group();
         }
     }

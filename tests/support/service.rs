@@ -165,7 +165,7 @@ impl Drop for Service {
 }
 
 /// The sessions that a program has opened, or all.
-fn sessions_of<'a>(log: &'a str, program: Option<u32>) -> Vec<&'a str> {
+fn sessions_of(log: &str, program: Option<u32>) -> Vec<&str> {
     let wanted = program.map(|id| id.to_string());
     let opened = log.lines().filter(|line| line.contains("session opened"));
     let opened = opened.filter(|line| wanted.is_none() || field(line, "pid=") == wanted.as_deref());

@@ -24,6 +24,11 @@ impl Bell {
         Ok(Bell { epoll, stream })
     }
 
+    /// Its own handle on the connection.
+    pub fn stream(&self) -> &Stream {
+        &self.stream
+    }
+
     /// Waits until there is something to receive, or the connection has ended.
     pub fn wait(&self) -> io::Result<()> {
         let mut ring = [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }];

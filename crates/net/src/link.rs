@@ -4,9 +4,9 @@ use std::io;
 use std::os::fd::AsFd;
 
 use telecl_shm::{Segment, Side};
+use telecl_wire::Header;
 use telecl_wire::handshake::ShareMemory;
 use telecl_wire::request::Message;
-use telecl_wire::Header;
 use zerocopy::IntoBytes;
 
 use crate::shared::halves;

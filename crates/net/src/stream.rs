@@ -6,16 +6,16 @@ use std::mem::MaybeUninit;
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt;
-use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::PathBuf;
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::sockopt::{self, Timeout};
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
-    SendFlags,
+    self, AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
 };
 
 use crate::Address;
@@ -38,8 +38,7 @@ impl Stream {
     /// take longer than that; callers that cannot wait do it in a thread of its own.
     pub fn connect(address: &Address, deadline: Instant) -> Result<Stream, ConnectError> {
         match address {
-            Address::Unix(path) => UnixStream::connect(path)
-                .map(|stream| Stream(stream.into()))
+            Address::Unix(path) => connect_unix(path, deadline)
                 .map_err(|cause| ConnectError::Unreachable { address: address.clone(), cause }),
             Address::Tcp { host, port } => {
                 let candidates = (host.as_str(), *port)
@@ -181,6 +180,27 @@ impl AsFd for Stream {
     }
 }
 
+/// Not `UnixStream::connect`: where nobody accepts, and enough others wait already, that waits without end.
+fn connect_unix(path: &Path, deadline: Instant) -> io::Result<Stream> {
+    let address = SocketAddrUnix::new(path)?;
+    let socket = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    let stream = Stream(socket);
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        stream.set_send_timeout(Some(left.max(Duration::from_millis(1))))?;
+        match net::connect(&stream, &address) {
+            Ok(()) => break,
+            Err(Errno::INTR | Errno::AGAIN) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    stream.set_send_timeout(None)?;
+    Ok(stream)
+}
+
 fn connect_any(candidates: impl Iterator<Item = SocketAddr>, deadline: Instant) -> io::Result<Stream> {
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the name stands for no address");
     for candidate in candidates {
@@ -241,13 +261,10 @@ impl Listener {
                 Ok((Stream(stream.into()), peer.to_string()))
             }
             Listener::Unix { listener, path } => {
+                // The system could name the process, but not one of another container: then its id is 0, for which
+                // rustix has no value. Drivers tell theirs.
                 let (stream, _) = listener.accept()?;
-                let fd = OwnedFd::from(stream);
-                let peer = match sockopt::socket_peercred(&fd) {
-                    Ok(peer) => format!("{} pid {}", path.display(), peer.pid.as_raw_nonzero()),
-                    Err(_) => path.display().to_string(),
-                };
-                Ok((Stream(fd), peer))
+                Ok((Stream(stream.into()), path.display().to_string()))
             }
         }
     }
@@ -264,5 +281,6 @@ impl Drop for Listener {
 
 fn is_stale_socket(path: &PathBuf) -> bool {
     fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket())
-        && UnixStream::connect(path).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+        && connect_unix(path, Instant::now() + Duration::from_secs(1))
+            .is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
 }

@@ -155,6 +155,7 @@ impl Session {
         let started = lock(&self.receiver).bell().and_then(|bell| {
             receive::start(self, Arc::clone(&bell))?;
             process::remember_socket(&*bell);
+            process::remember_socket(bell.stream());
             Ok(bell)
         });
         let bell = started.map_err(|error| {

@@ -32,6 +32,7 @@ pub(super) fn start(session: &Arc<Session>, bell: Arc<Bell>) -> io::Result<()> {
         }
         run(&session, &bell);
         crate::process::forget_socket(&*bell);
+        crate::process::forget_socket(bell.stream());
     })
 }
 

@@ -230,7 +230,8 @@ impl Session {
                 Supply::SetAside => match entry.pool.take_set_aside(bytes) {
                     None if read.is_starved() => Some(entry.pool.take_more(bytes)),
                     found => {
-                        read.starving = if found.is_none() { read.starving.or_else(|| Some(Instant::now())) } else { None };
+                        read.starving =
+                            if found.is_none() { read.starving.or_else(|| Some(Instant::now())) } else { None };
                         found
                     }
                 },

@@ -116,7 +116,8 @@ impl Scene {
     /// Descriptors of shared memory that the workers have open.
     fn open_memory(&self) -> usize {
         let open = |worker: u32| std::fs::read_dir(format!("/proc/{worker}/fd")).unwrap();
-        let links = self.broker.workers().into_iter().flat_map(open).filter_map(|entry| entry.ok()?.path().read_link().ok());
+        let links =
+            self.broker.workers().into_iter().flat_map(open).filter_map(|entry| entry.ok()?.path().read_link().ok());
         links.filter(|link| link.to_string_lossy().contains("memfd:")).count()
     }
 }
@@ -295,8 +296,7 @@ fn positions_that_cannot_be_end_the_session() {
     let mut scene = Scene::new();
     let ring = RING as u64;
     type Lie = fn(u64, u64) -> u64;
-    let lies: [Lie; 5] =
-        [|now, ring| now + ring + 1, |_, _| u64::MAX, |_, _| 1 << 63, |now, _| now - 1, |_, _| 0];
+    let lies: [Lie; 5] = [|now, ring| now + ring + 1, |_, _| u64::MAX, |_, _| 1 << 63, |now, _| now - 1, |_, _| 0];
     for lie in lies {
         for asleep in [false, true] {
             let mut peer = Peer::new(&scene.broker);
