@@ -25,6 +25,8 @@ pub(crate) struct KernelEntry {
     /// Objects among the arguments. Weak, because OpenCL's kernels do not keep their arguments alive either: a program
     /// that releases a buffer wants its memory back.
     objects: HashMap<u32, Object>,
+    /// Arguments that could not be set, and why. The driver believes that they are, and does not send them again.
+    refused: HashMap<u32, ClError>,
 }
 
 #[derive(Clone, Debug)]
@@ -45,8 +47,12 @@ impl Object {
 }
 
 impl KernelEntry {
-    /// The kernel, if none of its arguments has been released since it was set: a driver would use a dead handle.
+    /// The kernel, if all its arguments are what the driver has said, and none has been released since: a vendor's driver
+    /// would use a dead handle.
     pub(super) fn runnable(&self) -> ClResult<&Kernel> {
+        if let Some(error) = self.refused.values().next() {
+            return Err(*error);
+        }
         if self.objects.values().all(Object::is_alive) {
             Ok(&self.kernel)
         } else {
@@ -129,7 +135,7 @@ impl Session {
             let name = CString::new(request.name).map_err(|_| ClError(CL_INVALID_KERNEL_NAME))?;
             let kernel = slot.program()?.create_kernel(&name)?;
             let (context, params) = (slot.context(), slot.params_of(request.name));
-            Ok(KernelEntry { kernel, context, params, objects: HashMap::new() })
+            Ok(KernelEntry { kernel, context, params, objects: HashMap::new(), refused: HashMap::new() })
         };
         let made = make();
         let context = self.programs.get(request.program).map_or(0, |slot| slot.context());
@@ -141,7 +147,7 @@ impl Session {
         let made = self.kernels.get(request.source).and_then(|source| {
             let kernel = source.runnable()?.duplicate()?;
             let (params, objects) = (source.params.clone(), source.objects.clone());
-            Ok(KernelEntry { kernel, context: source.context, params, objects })
+            Ok(KernelEntry { kernel, context: source.context, params, objects, refused: HashMap::new() })
         });
         let context = self.kernels.get(request.source).map_or(0, |source| source.context);
         self.link.created(CloneKernel::OPCODE, "CloneKernel", context, request.id, &made);
@@ -161,6 +167,14 @@ impl Session {
         let mut first = self.kernels.get(kernel).map(|_| ());
         for arg in args {
             let set = self.set_arg(kernel, arg);
+            if let Ok(entry) = self.kernels.get_mut(kernel) {
+                match set {
+                    Ok(()) => entry.refused.remove(&arg.index),
+                    // There is no such argument, so nothing is missing.
+                    Err(ClError(CL_INVALID_ARG_INDEX)) => None,
+                    Err(error) => entry.refused.insert(arg.index, error),
+                };
+            }
             first = first.and(set);
         }
         first

@@ -231,6 +231,10 @@ fn arguments_are_checked() {
     let number = 1i32.to_le_bytes();
     let good = || vec![memory_arg(0, buffer), memory_arg(1, buffer), memory_arg(2, buffer), bytes_arg(3, &number)];
     assert_eq!(status(good()), CL_COMPLETE);
+    // One that could not be set is missing until it is set: the old one would be another than the program believes.
+    assert_eq!(status(vec![memory_arg(0, 5)]), CL_INVALID_MEM_OBJECT);
+    assert_eq!(status(vec![]), CL_INVALID_MEM_OBJECT);
+    assert_eq!(status(vec![memory_arg(0, buffer)]), CL_COMPLETE);
     // A guess that is not an object is a value.
     let guess = Arg { index: 3, form: ArgForm::GuessMemory, size: 4, object: buffer, value: &number };
     assert_eq!(status(vec![guess]), CL_COMPLETE);
