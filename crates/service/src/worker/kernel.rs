@@ -13,6 +13,7 @@ use super::link::About;
 use super::memory::to_usize;
 use super::report::Param;
 use super::session::Session;
+use super::table::IdHash;
 use super::vendor;
 
 #[derive(Debug)]
@@ -24,9 +25,9 @@ pub(crate) struct KernelEntry {
     params: Option<Arc<[Param]>>,
     /// Objects among the arguments. Weak, because OpenCL's kernels do not keep their arguments alive either: a program
     /// that releases a buffer wants its memory back.
-    objects: HashMap<u32, Object>,
+    objects: HashMap<u32, Object, IdHash>,
     /// Arguments that could not be set, and why. The driver believes that they are, and does not send them again.
-    refused: HashMap<u32, ClError>,
+    refused: HashMap<u32, ClError, IdHash>,
 }
 
 #[derive(Clone, Debug)]
@@ -135,7 +136,7 @@ impl Session {
             let name = CString::new(request.name).map_err(|_| ClError(CL_INVALID_KERNEL_NAME))?;
             let kernel = slot.program()?.create_kernel(&name)?;
             let (context, params) = (slot.context(), slot.params_of(request.name));
-            Ok(KernelEntry { kernel, context, params, objects: HashMap::new(), refused: HashMap::new() })
+            Ok(KernelEntry { kernel, context, params, objects: HashMap::default(), refused: HashMap::default() })
         };
         let made = make();
         let context = self.programs.get(request.program).map_or(0, |slot| slot.context());
@@ -147,7 +148,7 @@ impl Session {
         let made = self.kernels.get(request.source).and_then(|source| {
             let kernel = source.runnable()?.duplicate()?;
             let (params, objects) = (source.params.clone(), source.objects.clone());
-            Ok(KernelEntry { kernel, context: source.context, params, objects, refused: HashMap::new() })
+            Ok(KernelEntry { kernel, context: source.context, params, objects, refused: HashMap::default() })
         });
         let context = self.kernels.get(request.source).map_or(0, |source| source.context);
         self.link.created(CloneKernel::OPCODE, "CloneKernel", context, request.id, &made);
@@ -169,6 +170,7 @@ impl Session {
             let set = self.set_arg(kernel, arg);
             if let Ok(entry) = self.kernels.get_mut(kernel) {
                 match set {
+                    Ok(()) if entry.refused.is_empty() => None,
                     Ok(()) => entry.refused.remove(&arg.index),
                     // There is no such argument, so nothing is missing.
                     Err(ClError(CL_INVALID_ARG_INDEX)) => None,

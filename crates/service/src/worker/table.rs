@@ -71,6 +71,10 @@ impl Hasher for IdHasher {
         bytes.iter().for_each(|&byte| self.write_u64(u64::from(byte)));
     }
 
+    fn write_u32(&mut self, index: u32) {
+        self.write_u64(u64::from(index));
+    }
+
     fn write_u64(&mut self, id: u64) {
         self.0 = (self.0 ^ id).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29);
     }
