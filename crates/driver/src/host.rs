@@ -2,12 +2,12 @@
 
 use std::any::Any;
 use std::ptr::NonNull;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::Arc;
 
-use telecl_sys::cl_int;
+use telecl_sys::{CL_DEVICE_NOT_AVAILABLE, cl_int};
 use telecl_wire::region::Region;
 
-use crate::registry::lock;
+use crate::arrival::Arrival;
 
 /// Start of memory that a call names. What lies behind it follows from the call's sizes and pitches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,8 +139,7 @@ pub(crate) struct Landing {
     /// Written only by the read, and read only after its end.
     start: HostPointer,
     len: usize,
-    status: Mutex<Option<cl_int>>,
-    ended: Condvar,
+    status: Arrival<cl_int>,
 }
 
 impl Landing {
@@ -148,7 +147,7 @@ impl Landing {
         let bytes: Box<[u8]> = vec![0; len].into();
         // A box of no bytes has a pointer too.
         let start = HostPointer(NonNull::from(Box::leak(bytes)).cast());
-        Arc::new(Landing { start, len, status: Mutex::default(), ended: Condvar::new() })
+        Arc::new(Landing { start, len, status: Arrival::default() })
     }
 
     /// Where the read goes.
@@ -158,25 +157,18 @@ impl Landing {
         unsafe { HostBox::new(self.start, [len, 1, 1], 1, len, len, Some(Arc::clone(self) as Owner)) }
     }
 
-    /// With what the read has ended, if it has.
-    pub(crate) fn status(&self) -> Option<cl_int> {
-        *lock(&self.status)
+    pub(crate) fn has_ended(&self) -> bool {
+        self.status.is_set()
     }
 
     pub(crate) fn end(&self, status: cl_int) {
-        *lock(&self.status) = Some(status);
-        self.ended.notify_all();
+        self.status.set(status);
     }
 
     /// Waits for the end of the read.
     pub(crate) fn wait(&self) -> cl_int {
-        let mut status = lock(&self.status);
-        loop {
-            if let Some(status) = *status {
-                return status;
-            }
-            status = self.ended.wait(status).unwrap_or_else(PoisonError::into_inner);
-        }
+        // Set by now, and never taken.
+        self.status.wait().unwrap_or(CL_DEVICE_NOT_AVAILABLE)
     }
 
     /// Copies what was read to memory of the program.
@@ -184,7 +176,7 @@ impl Landing {
     /// # Safety
     /// `to` is writable for as many bytes as were read.
     pub(crate) unsafe fn copy_to(&self, to: HostPointer) {
-        if self.status().is_some() {
+        if self.has_ended() {
             // SAFETY: by this function's contract; the read has ended, so nobody writes to our memory any more.
             unsafe { std::ptr::copy_nonoverlapping(self.start.0.as_ptr(), to.0.as_ptr(), self.len) };
         }

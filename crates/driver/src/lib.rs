@@ -11,6 +11,7 @@
 
 pub mod abi;
 mod api;
+mod arrival;
 mod host;
 mod includes;
 mod log;

@@ -13,6 +13,8 @@ mod receive;
 mod send;
 mod shared;
 mod stream;
+#[cfg(test)]
+mod testing;
 
 pub use address::{Address, AddressError};
 pub use bell::Bell;

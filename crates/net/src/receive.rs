@@ -438,12 +438,7 @@ mod tests {
     use telecl_wire::request::{Flush, Message, Stage};
 
     use super::*;
-    use crate::FrameSender;
-
-    fn pair() -> (FrameSender, FrameReceiver) {
-        let (a, b) = UnixStream::pair().unwrap();
-        (FrameSender::new(Stream::from_fd(a.into())), FrameReceiver::new(Stream::from_fd(b.into())))
-    }
+    use crate::testing::pair;
 
     #[test]
     fn looking_does_not_wait_and_loses_nothing() {

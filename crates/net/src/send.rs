@@ -192,18 +192,12 @@ fn send_all(stream: &Stream, mut first: &[u8], mut second: &[u8]) -> io::Result<
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::net::UnixStream;
     use std::thread;
 
     use telecl_wire::request::{Flush, Stage};
 
     use super::*;
-    use crate::FrameReceiver;
-
-    fn pair() -> (FrameSender, FrameReceiver) {
-        let (a, b) = UnixStream::pair().unwrap();
-        (FrameSender::new(Stream::from_fd(a.into())), FrameReceiver::new(Stream::from_fd(b.into())))
-    }
+    use crate::testing::pair;
 
     #[test]
     fn a_closed_peer_is_an_error_not_a_signal() {

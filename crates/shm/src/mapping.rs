@@ -168,24 +168,22 @@ impl Area<'_> {
 
     /// Copies what lies behind `offset` to `target`, as much as there is, and returns how much.
     pub(crate) fn copy_to(self, offset: usize, target: &mut [u8]) -> usize {
-        let len = target.len().min(self.len.saturating_sub(offset));
-        if len > 0 {
-            // SAFETY: as in `copy_from`, the other way.
-            unsafe { ptr::copy_nonoverlapping(self.start.as_ptr().add(offset), target.as_mut_ptr(), len) };
-        }
-        // Without this the compiler, which believes that nobody else writes, may take a later copy of `target` from the
-        // shared bytes instead, after `target` has been checked.
-        compiler_fence(Ordering::SeqCst);
-        len
+        self.copy_with(offset, target, ptr::copy_nonoverlapping)
     }
 
     /// As [`Area::copy_to`], past the cache.
     pub(crate) fn stream_to(self, offset: usize, target: &mut [u8]) -> usize {
+        self.copy_with(offset, target, stream::copy)
+    }
+
+    fn copy_with(self, offset: usize, target: &mut [u8], copy: unsafe fn(*const u8, *mut u8, usize)) -> usize {
         let len = target.len().min(self.len.saturating_sub(offset));
         if len > 0 {
-            // SAFETY: as in `copy_to`.
-            unsafe { stream::copy(self.start.as_ptr().add(offset), target.as_mut_ptr(), len) };
+            // SAFETY: as in `copy_from`, the other way; both ways to copy ask for no more.
+            unsafe { copy(self.start.as_ptr().add(offset), target.as_mut_ptr(), len) };
         }
+        // Without this the compiler, which believes that nobody else writes, may take a later copy of `target` from the
+        // shared bytes instead, after `target` has been checked.
         compiler_fence(Ordering::SeqCst);
         len
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use crate::mapping::{SLOT, SLOTS};
+use crate::mapping::{Area, SLOT, SLOTS};
 use crate::ring::Corrupt;
 use crate::segment::{Segment, Side};
 
@@ -108,20 +108,22 @@ impl ReceivedSlot {
     /// Fills `target` with what lies behind `offset`. An error if the slot ends before: it was the peer who said how much
     /// there is.
     pub fn copy_to(&self, offset: usize, target: &mut [u8]) -> Result<(), Corrupt> {
-        if offset > SLOT || target.len() > SLOT - offset {
-            return Err(Corrupt);
-        }
-        self.segment.mapping.slot(self.from, self.index).copy_to(offset, target);
+        self.area_for(offset, target)?.copy_to(offset, target);
         Ok(())
     }
 
     /// As [`ReceivedSlot::copy_to`], past the cache: for memory that is not looked at soon.
     pub fn stream_to(&self, offset: usize, target: &mut [u8]) -> Result<(), Corrupt> {
+        self.area_for(offset, target)?.stream_to(offset, target);
+        Ok(())
+    }
+
+    /// The slot's bytes, if `target` can be filled from those behind `offset`.
+    fn area_for(&self, offset: usize, target: &[u8]) -> Result<Area<'_>, Corrupt> {
         if offset > SLOT || target.len() > SLOT - offset {
             return Err(Corrupt);
         }
-        self.segment.mapping.slot(self.from, self.index).stream_to(offset, target);
-        Ok(())
+        Ok(self.segment.mapping.slot(self.from, self.index))
     }
 }
 

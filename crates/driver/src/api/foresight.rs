@@ -94,18 +94,17 @@ impl State {
     }
 
     /// Notes that `span` was read after the last step, if nothing came in between.
-    fn learn(&mut self, span: Span, buffer: &Arc<Memory>, sent: u64) {
+    fn learn(&mut self, span: Span, buffer: Weak<Memory>, sent: u64) {
         let Some((step, _)) = self.last.filter(|(_, then)| *then == sent) else { return };
         if self.habits.len() >= HABITS && !self.habits.contains_key(&step) {
             self.habits.clear();
         }
-        let habit = self.habits.entry(step).or_insert(Habit { next: span, buffer: Arc::downgrade(buffer), trust: 0 });
-        if habit.next == span {
-            habit.trust = (habit.trust + 1).min(MOST_TRUSTED);
-        } else if habit.trust > 0 {
-            habit.trust -= 1;
-        } else {
-            *habit = Habit { next: span, buffer: Arc::downgrade(buffer), trust: 1 };
+        match self.habits.get_mut(&step) {
+            Some(habit) if habit.next == span => habit.trust = (habit.trust + 1).min(MOST_TRUSTED),
+            Some(habit) if habit.trust > 0 => habit.trust -= 1,
+            _ => {
+                self.habits.insert(step, Habit { next: span, buffer, trust: 1 });
+            }
         }
     }
 }
@@ -135,23 +134,24 @@ impl Queue {
         let sent = self.context.session.sent();
         let landing = {
             let mut state = lock(&self.foresight.0);
-            state.learn(span, buffer, sent);
+            state.learn(span, Arc::downgrade(buffer), sent);
             let valid = state.ahead.front().is_some_and(|ahead| ahead.span == span && ahead.sent == sent);
             if !valid {
                 state.discard_ahead();
                 return None;
             }
             let ahead = state.ahead.pop_front()?;
-            state.last = Some((Step::Read(span), sent));
             if state.ahead.is_empty() {
                 self.take_step(&mut state, Step::Read(span));
+            } else {
+                state.last = Some((Step::Read(span), sent));
             }
             ahead.landing
         };
         let session = &self.context.session;
         // What was asked for along with this read is on its way before anybody waits.
         let _ = session.push_out();
-        session.receive_until(|| landing.status().is_some());
+        session.receive_until(|| landing.has_ended());
         (landing.wait() == CL_COMPLETE).then_some(landing)
     }
 
@@ -198,27 +198,43 @@ mod tests {
     const FIRST: Span = Span { buffer: 1, offset: 0, size: 4 };
     const SECOND: Span = Span { buffer: 2, offset: 8, size: 4 };
 
+    const STEP: Step = Step::Wait { kernel: 7 };
+
+    /// The program does `span` after [`STEP`]. No test looks at the buffer.
     fn follow(state: &mut State, span: Span) {
-        // No test looks at the buffer, so any habit may have a dead one.
-        let step = Step::Wait { kernel: 7 };
-        let habit = state.habits.entry(step).or_insert(Habit { next: span, buffer: Weak::new(), trust: 0 });
-        if habit.next == span {
-            habit.trust = (habit.trust + 1).min(MOST_TRUSTED);
-        }
+        state.last = Some((STEP, 1));
+        state.learn(span, Weak::new(), 1);
+    }
+
+    #[test]
+    fn a_habit_is_followed_after_two_times_and_changed_by_another() {
+        let mut state = State::default();
+        follow(&mut state, FIRST);
+        assert!(state.habits[&STEP].trust < TRUSTED);
+        follow(&mut state, FIRST);
+        assert!(state.habits[&STEP].trust >= TRUSTED);
+        (0..3).for_each(|_| follow(&mut state, SECOND));
+        assert_eq!((state.habits[&STEP].next, state.habits[&STEP].trust), (SECOND, 1));
+    }
+
+    #[test]
+    fn what_comes_after_another_request_is_no_habit() {
+        let mut state = State { last: Some((STEP, 1)), ..State::default() };
+        state.learn(FIRST, Weak::new(), 2);
+        assert!(state.habits.is_empty());
     }
 
     #[test]
     fn what_was_asked_for_in_vain_costs_trust() {
         let mut state = State::default();
         (0..10).for_each(|_| follow(&mut state, FIRST));
-        let step = Step::Wait { kernel: 7 };
-        assert_eq!(state.habits[&step].trust, MOST_TRUSTED);
+        assert_eq!(state.habits[&STEP].trust, MOST_TRUSTED);
         for _ in 0..3 {
-            state.ahead.push_back(Ahead { after: step, span: FIRST, sent: 0, landing: Landing::new(4) });
+            state.ahead.push_back(Ahead { after: STEP, span: FIRST, sent: 0, landing: Landing::new(4) });
             state.ahead.push_back(Ahead { after: Step::Read(FIRST), span: SECOND, sent: 0, landing: Landing::new(4) });
             state.discard_ahead();
         }
         assert!(state.ahead.is_empty());
-        assert!(state.habits[&step].trust < TRUSTED);
+        assert!(state.habits[&STEP].trust < TRUSTED);
     }
 }

@@ -3,12 +3,13 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use telecl_sys::{CL_DEVICE_NOT_AVAILABLE, CL_SUCCESS, ClError, ClResult, cl_int};
 use telecl_wire::request::Message;
 
 use super::Session;
+use crate::arrival::Arrival;
 use crate::process;
 use crate::registry::lock;
 
@@ -20,7 +21,7 @@ pub(crate) type Answer = (cl_int, Vec<u8>);
 
 /// Who gets an answer.
 enum Waiter {
-    Thread(Arc<Slot>),
+    Thread(Arc<Arrival<Answer>>),
     /// Runs on the callback thread.
     Job(Box<dyn FnOnce(Answer) + Send>),
 }
@@ -48,28 +49,6 @@ struct Call {
     parts: Vec<u8>,
 }
 
-#[derive(Debug, Default)]
-struct Slot {
-    answer: Mutex<Option<Answer>>,
-    arrived: Condvar,
-}
-
-impl Slot {
-    fn is_filled(&self) -> bool {
-        lock(&self.answer).is_some()
-    }
-
-    fn wait(&self) -> Answer {
-        let mut answer = lock(&self.answer);
-        loop {
-            if let Some(answer) = answer.take() {
-                return answer;
-            }
-            answer = self.arrived.wait(answer).unwrap_or_else(PoisonError::into_inner);
-        }
-    }
-}
-
 impl Calls {
     fn open(&self, waiter: Waiter) -> CallId {
         let id = self.next.fetch_add(1, Ordering::Relaxed) + 1;
@@ -94,10 +73,7 @@ impl Calls {
         call.parts.extend_from_slice(last);
         let answer = (status, call.parts);
         match call.waiter {
-            Waiter::Thread(slot) => {
-                *lock(&slot.answer) = Some(answer);
-                slot.arrived.notify_one();
-            }
+            Waiter::Thread(slot) => slot.set(answer),
             Waiter::Job(job) => run(Box::new(move || job(answer))),
         }
     }
@@ -120,7 +96,7 @@ impl Session {
         request: impl FnOnce(CallId) -> M,
         then: impl FnOnce(),
     ) -> ClResult<Answer> {
-        let slot = Arc::new(Slot::default());
+        let slot = Arc::new(Arrival::default());
         let id = self.calls.open(Waiter::Thread(Arc::clone(&slot)));
         let sent = self.post_and_more(&request(id), payload).map(|()| then()).and_then(|()| self.push_out());
         if let Err(error) = sent {
@@ -131,8 +107,9 @@ impl Session {
         if self.is_lost() || process::is_exiting() {
             self.fail_calls();
         }
-        self.receive_until(|| slot.is_filled());
-        Ok(slot.wait())
+        self.receive_until(|| slot.is_set());
+        // Set by now, and nobody else takes it.
+        slot.wait().take().ok_or(ClError(CL_DEVICE_NOT_AVAILABLE))
     }
 
     /// Sends a request, waits, and returns the payload of a successful answer.
@@ -176,10 +153,7 @@ impl Session {
         for (_, call) in open {
             let answer = (CL_DEVICE_NOT_AVAILABLE, Vec::new());
             match call.waiter {
-                Waiter::Thread(slot) => {
-                    *lock(&slot.answer) = Some(answer);
-                    slot.arrived.notify_one();
-                }
+                Waiter::Thread(slot) => slot.set(answer),
                 Waiter::Job(job) => self.run_callback(move || job(answer)),
             }
         }
