@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use telecl_net::{Idle, ReceivedSlot, Slot, Spin};
-use telecl_opencl::{Context, Device, Queue};
+use telecl_opencl::{ClError, Context, Device, Queue};
 use telecl_sys::{CL_DEVICE_TYPE, CL_DEVICE_TYPE_CPU};
 use telecl_wire::CHUNK;
 
@@ -129,7 +129,7 @@ impl Pool {
     /// A chunk of `len` bytes with whatever content; at most a few times [`CHUNK`] is asked for at once.
     pub(crate) fn take(&self, len: usize) -> Chunk {
         if !(POOLED..=CHUNK).contains(&len) {
-            return Chunk { memory: Memory::Own(OwnMemory { bytes: vec![0; len], pool: None }), len };
+            return self.take_more(len);
         }
         self.wait_for(|| self.try_take(len)).unwrap_or_else(|| self.take_more(len))
     }
@@ -231,10 +231,15 @@ impl Pool {
                 true
             }
             Err(error) => {
-                tracing::debug!(session = self.0.link.session(), %error, "no pinned memory");
+                self.not_pinned(error);
                 false
             }
         })
+    }
+
+    /// Transfers go on without, only slower.
+    fn not_pinned(&self, error: ClError) {
+        tracing::debug!(session = self.0.link.session(), %error, "no pinned memory");
     }
 
     /// A queue of our own on the context's only device, if that is not the processor itself.
@@ -245,7 +250,11 @@ impl Pool {
 
     fn pin_slots(&self) {
         if let Some((context, device)) = &self.0.device {
-            self.0.slots.get_or_init(|| Pinned::of_link(context, device, &self.0.link).ok().flatten());
+            let pin = || {
+                let pinned = Pinned::of_link(context, device, &self.0.link);
+                pinned.inspect_err(|error| self.not_pinned(*error)).ok().flatten()
+            };
+            self.0.slots.get_or_init(pin);
         }
     }
 

@@ -155,14 +155,7 @@ impl Session {
         }
         match self.open_read(about, command, source, unit, size) {
             Ok(mut read) => match self.enqueue_parts(command.queue, &mut read, Supply::SetAside) {
-                Ok(()) if read.parts.peek().is_none() => self.close_read(command.queue, read),
-                Ok(()) => {
-                    self.enqueued(command.queue);
-                    if let Ok(entry) = self.queues.get_mut(command.queue) {
-                        entry.open_read = Some(Box::new(read));
-                        self.open_reads.push(command.queue);
-                    }
-                }
+                Ok(()) => self.close_or_leave_open(command.queue, read),
                 Err(error) => {
                     self.completion.abandon(&read.group);
                     self.command_failed(about, command, error);
@@ -289,6 +282,18 @@ impl Session {
         }
     }
 
+    /// Closes a read that has been enqueued as a whole; any other waits for memory.
+    fn close_or_leave_open(&mut self, queue: u64, mut read: OpenRead) {
+        if read.parts.peek().is_none() {
+            return self.close_read(queue, read);
+        }
+        self.enqueued(queue);
+        if let Ok(entry) = self.queues.get_mut(queue) {
+            entry.open_read = Some(Box::new(read));
+            self.open_reads.push(queue);
+        }
+    }
+
     fn close_read(&mut self, queue: u64, read: OpenRead) {
         let OpenRead { about, event, group, events, failed, guarded, .. } = read;
         let command = Command { queue, event, seen: false, waits: Ids(&[]) };
@@ -310,15 +315,7 @@ impl Session {
             // Its first part was enqueued before, so what fails now is told in its event.
             let _ = self.enqueue_parts(queue, &mut read, Supply::SetAside);
             *found |= read.events.len() > before;
-            if read.parts.peek().is_none() {
-                self.close_read(queue, *read);
-                continue;
-            }
-            self.enqueued(queue);
-            if let Ok(entry) = self.queues.get_mut(queue) {
-                entry.open_read = Some(read);
-                self.open_reads.push(queue);
-            }
+            self.close_or_leave_open(queue, *read);
         }
         !self.open_reads.is_empty()
     }
