@@ -10,7 +10,7 @@ use telecl_net::{Frame, FrameReceiver, Idle, LearningSpin, Payload, Progress, Re
 use telecl_opencl::{Device, Library, Platform, Sampler};
 use telecl_sys::*;
 use telecl_wire::handshake::{Ping, Pong};
-use telecl_wire::request::{Kind, Message, Release};
+use telecl_wire::request::{Finish, Kind, Message, Release};
 use telecl_wire::{Request, decode};
 use tracing::{debug, warn};
 
@@ -58,6 +58,8 @@ pub(crate) struct Session {
     pub(super) open_reads: Vec<u64>,
     /// Whether some queue has commands that were not flushed.
     pub(super) unflushed: bool,
+    /// Whether the command at hand is likely to be waited for: nothing has arrived behind it, or a finish.
+    pub(super) is_last: bool,
     /// Whether all devices are NVIDIA's, whose events tell of every failure, and whose commands end even if what they
     /// wait for has failed already.
     pub(super) candid: bool,
@@ -142,6 +144,7 @@ impl Session {
             open_reads: Vec::new(),
             staged: HashMap::new(),
             unflushed: false,
+            is_last: false,
             candid,
         })
     }
@@ -166,7 +169,10 @@ impl Session {
                 progress => progress,
             };
             let executed = match progress {
-                Ok(Progress::Ready) => self.execute(receiver.frame()),
+                Ok(Progress::Ready) => {
+                    self.is_last = receiver.next_opcode().is_none_or(|opcode| opcode == Finish::OPCODE);
+                    self.execute(receiver.frame())
+                }
                 Ok(Progress::Nothing) => Ok(()),
                 Ok(Progress::Closed) => return Ended::Closed,
                 Err(error) => Err(error),
