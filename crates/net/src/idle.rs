@@ -59,6 +59,9 @@ fn processors() -> usize {
     *PROCESSORS.get_or_init(|| thread::available_parallelism().map_or(1, NonZero::get))
 }
 
+/// If giving way takes so long, others have work for this processor.
+const CROWDED: Duration = Duration::from_micros(10);
+
 impl Idle for Spin {
     fn turn(&mut self) -> bool {
         let now = Instant::now();
@@ -67,6 +70,10 @@ impl Idle for Spin {
         }
         // The peer, or the device, may be waiting for this very processor.
         thread::yield_now();
+        if now.elapsed() > CROWDED {
+            // Somebody was, and may be again: sleepers are woken as soon as there is a processor for them.
+            self.limit = Duration::ZERO;
+        }
         true
     }
 

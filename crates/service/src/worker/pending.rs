@@ -324,13 +324,14 @@ impl Lane {
 
     /// How many of the first turns have ended with the status that goes with it.
     ///
-    /// Each question costs as much as a short command, so a later turn is asked first: if it has ended well, so have all
-    /// before it. Where a driver hides failures, or there has been one, every turn is asked.
+    /// Each question costs as much as a short command, so later turns are asked first: if one has ended well, so have all
+    /// before it. The very last may just be running. Where a driver hides failures, or there has been one, every turn is
+    /// asked.
     fn ended(&self, turns: &VecDeque<Turn>) -> (usize, i32) {
         const AT_ONCE: usize = 32;
         let count = turns.len().min(AT_ONCE);
         if count > 1 && self.candid && !self.lanes.have_failed() {
-            for ahead in [count, count / 2] {
+            for ahead in [count, count - 1, count / 2] {
                 if ahead > 1 && turns[ahead - 1].status() == CL_COMPLETE {
                     return (ahead, CL_COMPLETE);
                 }
