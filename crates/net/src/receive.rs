@@ -7,6 +7,7 @@ use telecl_wire::{DecodeError, Header};
 
 use telecl_shm::{Corrupt, ReceivedSlot, SLOT};
 
+use crate::compress::unpack;
 use crate::idle::{Idle, Sleep};
 use crate::shared::{Incoming, corrupt};
 use crate::{Bell, Stream};
@@ -70,13 +71,29 @@ struct Input {
     /// Whether the last frame had bulk data. After it comes more of the same, which is to go straight to where it belongs,
     /// so no more is read than the head of the next frame.
     bulk: bool,
-    /// Bytes of the current payload that are still to come.
+    /// Bytes of the current payload that have not been read.
     unread: usize,
-    /// Where they are, if they do not follow, and how many of them have been read.
-    slot: Option<(ReceivedSlot, usize)>,
+    /// Where they are.
+    place: Place,
+    /// A compressed payload on its way from `place` to `place`: as it came, and as it was before.
+    packed: Vec<u8>,
+    unpacked: Vec<u8>,
     idle: Box<dyn Idle>,
     /// Rings for a thread that waits on behalf of others.
     bell: Option<Arc<Bell>>,
+}
+
+/// Where the rest of a payload is.
+#[derive(Debug)]
+enum Place {
+    /// It follows.
+    Stream,
+    /// It follows in so many bytes, compressed.
+    Packed(usize),
+    /// In [`Input::unpacked`], of which so many bytes have been read.
+    Unpacked(usize),
+    /// In shared memory, of which so many bytes have been read.
+    Slot(ReceivedSlot, usize),
 }
 
 /// Whether to wait for bytes that are not there.
@@ -100,7 +117,19 @@ impl FrameReceiver {
     fn from_source(source: Source) -> FrameReceiver {
         let buffer = vec![0; READ_AHEAD].into_boxed_slice();
         let idle = Box::new(Sleep);
-        let input = Input { source, buffer, start: 0, end: 0, bulk: false, unread: 0, slot: None, idle, bell: None };
+        let input = Input {
+            source,
+            buffer,
+            start: 0,
+            end: 0,
+            bulk: false,
+            unread: 0,
+            place: Place::Stream,
+            packed: Vec::new(),
+            unpacked: Vec::new(),
+            idle,
+            bell: None,
+        };
         FrameReceiver { input, opcode: 0, body: Vec::new() }
     }
 
@@ -217,9 +246,9 @@ impl FrameReceiver {
                             input.fill(&mut self.body)?;
                         }
                     }
-                    input.unread = header.payload_len();
-                    input.bulk = input.unread >= READ_AHEAD;
-                    input.slot = input.open_slot(&header)?;
+                    input.unread = header.decompressed_len().unwrap_or(header.payload_len());
+                    input.bulk = header.payload_len() >= READ_AHEAD;
+                    input.place = input.find(&header)?;
                     return Ok(Progress::Ready);
                 }
             }
@@ -262,12 +291,21 @@ impl Payload<'_> {
         if target.len() > self.0.unread {
             return Err(DecodeError::Truncated.into());
         }
-        match &mut self.0.slot {
-            Some((slot, read)) => {
-                copy(slot, *read, target).map_err(|error| ReceiveError::Io(corrupt(error)))?;
-                *read += target.len();
+        if let Place::Packed(len) = self.0.place {
+            self.0.unpack(len, target)?;
+        } else {
+            match &mut self.0.place {
+                Place::Slot(slot, read) => {
+                    copy(slot, *read, target).map_err(|error| ReceiveError::Io(corrupt(error)))?;
+                    *read += target.len();
+                }
+                Place::Unpacked(read) => {
+                    let rest = &self.0.unpacked[*read..];
+                    target.copy_from_slice(&rest[..target.len()]);
+                    *read += target.len();
+                }
+                Place::Stream | Place::Packed(_) => self.0.fill(target)?,
             }
-            None => self.0.fill(target)?,
         }
         self.0.unread -= target.len();
         Ok(())
@@ -275,9 +313,12 @@ impl Payload<'_> {
 
     /// The slot that has the payload, if it is in one and nothing of it has been read: to be used where it is.
     pub fn take_slot(&mut self) -> Option<ReceivedSlot> {
-        let (slot, _) = self.0.slot.take_if(|(_, read)| *read == 0)?;
+        let Place::Slot(_, 0) = self.0.place else { return None };
         self.0.unread = 0;
-        Some(slot)
+        match std::mem::replace(&mut self.0.place, Place::Stream) {
+            Place::Slot(slot, _) => Some(slot),
+            _ => None,
+        }
     }
 
     /// All of the rest.
@@ -296,14 +337,42 @@ impl Payload<'_> {
 }
 
 impl Input {
-    /// The slot that the header names. Only a peer that shares memory may name one, and no more than it holds.
-    fn open_slot(&self, header: &Header) -> Result<Option<(ReceivedSlot, usize)>, DecodeError> {
-        let Some(index) = header.slot() else { return Ok(None) };
-        let Source::Shared(incoming) = &self.source else { return Err(DecodeError::BadHeader) };
-        if header.payload_len() > SLOT {
-            return Err(DecodeError::TooLong);
+    /// Where the header says that the payload is. Only a peer that shares memory may name a slot, and no more than it
+    /// holds; and such a peer has no reason to compress.
+    fn find(&self, header: &Header) -> Result<Place, DecodeError> {
+        match &self.source {
+            Source::Socket(_) if header.slot().is_some() => Err(DecodeError::BadHeader),
+            Source::Socket(_) if header.decompressed_len().is_some() => Ok(Place::Packed(header.payload_len())),
+            Source::Shared(_) if header.decompressed_len().is_some() => Err(DecodeError::BadHeader),
+            Source::Shared(incoming) => {
+                let Some(index) = header.slot() else { return Ok(Place::Stream) };
+                if header.payload_len() > SLOT {
+                    return Err(DecodeError::TooLong);
+                }
+                incoming.slot(index).map(|slot| Place::Slot(slot, 0)).ok_or(DecodeError::BadHeader)
+            }
+            Source::Socket(_) => Ok(Place::Stream),
         }
-        incoming.slot(index).map(|slot| Some((slot, 0))).ok_or(DecodeError::BadHeader)
+    }
+
+    /// Fills `target` from the compressed payload of `len` bytes that follows. What is left over waits in memory. None is
+    /// taken beyond what the header has announced.
+    fn unpack(&mut self, len: usize, target: &mut [u8]) -> Result<(), ReceiveError> {
+        let mut packed = std::mem::take(&mut self.packed);
+        packed.resize(len, 0);
+        self.fill(&mut packed)?;
+        if target.len() == self.unread {
+            unpack(&packed, target)?;
+            // Nothing is left.
+            self.place = Place::Stream;
+        } else {
+            self.unpacked.resize(self.unread, 0);
+            unpack(&packed, &mut self.unpacked)?;
+            target.copy_from_slice(&self.unpacked[..target.len()]);
+            self.place = Place::Unpacked(target.len());
+        }
+        self.packed = packed;
+        Ok(())
     }
 
     /// Fills `target`, waiting for it.
@@ -368,8 +437,9 @@ impl Input {
 
     /// Skips what was not read of the payload; `false` if some of it has not arrived.
     fn skip_payload(&mut self, patience: Patience) -> io::Result<bool> {
-        if self.slot.take().is_some() {
-            self.unread = 0;
+        if !matches!(self.place, Place::Stream) {
+            self.unread = if let Place::Packed(len) = self.place { len } else { 0 };
+            self.place = Place::Stream;
         }
         while self.unread > 0 {
             if self.start == self.end {
@@ -435,7 +505,8 @@ impl Source {
 mod tests {
     use std::os::unix::net::UnixStream;
 
-    use telecl_wire::request::{Flush, Message, Stage};
+    use telecl_wire::handshake::Ping;
+    use telecl_wire::request::{Message, Stage};
 
     use super::*;
     use crate::testing::pair;
@@ -444,11 +515,11 @@ mod tests {
     fn looking_does_not_wait_and_loses_nothing() {
         let (mut sender, mut receiver) = pair();
         assert_eq!(receiver.look().unwrap(), Progress::Nothing);
-        sender.push(&Flush { queue: 7 }, &[]).unwrap();
+        sender.push(&Ping { number: 7 }, &[]).unwrap();
         sender.push(&Stage { id: 8 }, b"payload").unwrap();
         sender.flush().unwrap();
         assert_eq!(receiver.look().unwrap(), Progress::Ready);
-        assert_eq!(receiver.frame().opcode, Flush::OPCODE);
+        assert_eq!(receiver.frame().opcode, Ping::OPCODE);
         assert_eq!(receiver.look().unwrap(), Progress::Ready);
         // The payload is not read, and must not be taken for a frame.
         assert_eq!(receiver.frame().payload.len(), 7);
@@ -464,7 +535,7 @@ mod tests {
         let mut receiver = FrameReceiver::new(Stream::from_fd(b.into()));
         let mut bytes = Vec::new();
         telecl_wire::Field::put(&5u64, &mut bytes);
-        let header = Header::new(Flush::OPCODE, bytes.len(), 0);
+        let header = Header::new(Ping::OPCODE, bytes.len(), 0);
         let frame = [zerocopy::IntoBytes::as_bytes(&header), &bytes].concat();
         for byte in &frame[..frame.len() - 1] {
             std::io::Write::write_all(&mut &a, &[*byte]).unwrap();
