@@ -47,8 +47,14 @@ impl Compressor {
         }
         match &mut self.decision {
             Some(decision) if !decision.is_on() => {
+                if decision.wants_measure() {
+                    self.flow.send(stream, head, payload, |bytes, time| decision.link_took(bytes, time))?;
+                } else {
+                    self.flow.forget();
+                    stream.send_all(head, payload)?;
+                }
                 decision.sent_plain(payload.len());
-                return self.flow.send(stream, head, payload, |bytes, time| decision.link_took(bytes, time));
+                return Ok(());
             }
             _ => self.flow.forget(),
         }
@@ -142,7 +148,7 @@ impl Flow {
                 Some(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Some(sent) => accepted += sent,
                 None => {
-                    self.accept(accepted, stream.send_buffer());
+                    self.accept(accepted, || stream.send_buffer());
                     if let Some((bytes, time)) = self.fill(Instant::now(), head.len() + payload.len()) {
                         took(bytes, time);
                     }
@@ -150,15 +156,15 @@ impl Flow {
                 }
             }
         }
-        self.accept(accepted, stream.send_buffer());
+        self.accept(accepted, || stream.send_buffer());
         Ok(())
     }
 
-    /// There was room for so many bytes, of all that the system keeps.
-    fn accept(&mut self, bytes: usize, capacity: usize) {
+    /// There was room for so many bytes. If it was for half of what the system keeps, the rest may have been nothing.
+    fn accept(&mut self, bytes: usize, capacity: impl FnOnce() -> usize) {
         self.full = self.full.and_then(|full| {
             let full = Full { bytes: full.bytes + bytes, room: full.room + bytes, ..full };
-            (full.room <= capacity / 2).then_some(full)
+            (full.room <= capacity() / 2).then_some(full)
         });
     }
 
@@ -384,9 +390,9 @@ mod tests {
         const MIB: usize = 1 << 20;
         let (start, mut flow) = (Instant::now(), Flow::default());
         let at = |ms| start + Duration::from_millis(ms);
-        flow.accept(MIB, MIB);
+        flow.accept(MIB, || MIB);
         assert_eq!(flow.fill(at(0), MIB), None, "nothing is known about the time before");
-        flow.accept(MIB / 4, MIB);
+        flow.accept(MIB / 4, || MIB);
         assert_eq!(flow.fill(at(10), MIB / 2), Some((MIB + MIB / 4, Duration::from_millis(10))));
         // Small ones are joined.
         flow.forget();
@@ -401,8 +407,8 @@ mod tests {
         const MIB: usize = 1 << 20;
         let (start, mut flow) = (Instant::now(), Flow::default());
         assert_eq!(flow.fill(start, MIB), None);
-        flow.accept(MIB / 3, MIB);
-        flow.accept(MIB / 3, MIB);
+        flow.accept(MIB / 3, || MIB);
+        flow.accept(MIB / 3, || MIB);
         assert_eq!(flow.fill(start + Duration::from_secs(1), MIB), None);
         assert!(flow.fill(start + Duration::from_secs(2), MIB).is_some());
     }

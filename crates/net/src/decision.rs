@@ -1,14 +1,14 @@
 //! Whether compressing pays, judged by what sending has cost so far. There is no clock here: times are arguments.
 //!
-//! What counts is the pace of a payload, in nanoseconds per byte. While payloads go as they are, their sender learns the
-//! pace of the link, and now and then what compressing a sample of them takes and brings. If that promises much, payloads
-//! are compressed, and their real pace must keep the promise. Every so often they go as they are again for a moment, to
-//! see whether the link still has its old pace: that of compressed payloads tells nothing about it, because the
-//! receiver may be busy decompressing them.
+//! What counts is the pace of a payload, in nanoseconds per byte. Payloads that go as they are tell the pace of the link;
+//! then a sample is compressed. If that promises much, payloads are compressed, and their real pace must keep the promise.
+//! If not, nothing is measured for a while. While payloads are compressed, they go as they are again every so often, to see
+//! whether the link still has its old pace: that of compressed payloads tells nothing about it, because the receiver may be
+//! busy decompressing them.
 
 use std::time::Duration;
 
-/// A faster link (10 GB/s) is not worth a sample. Nothing compresses at such a pace.
+/// A faster link (10 GB/s) is not worth a sample: nothing compresses at such a pace.
 const FASTEST: f64 = 0.1;
 
 /// A sample must promise to take no more than this part of the link's pace, because it promises too much: payloads differ,
@@ -18,10 +18,11 @@ const PROMISE: f64 = 0.8;
 /// Compressing ends when it takes more than this part of the link's pace.
 const KEPT: f64 = 0.95;
 
-/// How many bytes go as they are after a sample that promised nothing: as many as a sample is not noticed among. Twice as
-/// many after the next such sample, up to the most.
+/// How many bytes go as they are, where compressing does not pay, before that is judged again; twice as many the next
+/// time, up to the most. The link is measured with the last of them.
 const FIRST_PAUSE: u64 = 16 << 20;
 const LONGEST_PAUSE: u64 = 1 << 30;
+const MEASURED: u64 = 6 << 20;
 
 /// To look at the link again takes a few MiB at its pace. That must be so small a part of the time that has been spent
 /// sending compressed payloads; a smaller part after each look that has changed nothing.
@@ -55,9 +56,14 @@ impl Decision {
         self.trial.is_some()
     }
 
+    /// Whether the link is to be measured, while payloads go as they are.
+    pub(crate) fn wants_measure(&self) -> bool {
+        self.rest <= MEASURED
+    }
+
     /// Whether a sample of the next payload is to be compressed, to see what that takes.
     pub(crate) fn wants_sample(&self) -> bool {
-        self.trial.is_none() && self.rest == 0 && self.link.pace().is_some_and(|pace| pace > FASTEST)
+        self.trial.is_none() && self.rest == 0 && self.link.pace().is_some()
     }
 
     /// What a sample of `bytes` was compressed to, and how long that took.
@@ -75,6 +81,9 @@ impl Decision {
     /// A payload went as it is.
     pub(crate) fn sent_plain(&mut self, bytes: usize) {
         self.rest = self.rest.saturating_sub(bytes as u64);
+        if self.rest == 0 && self.link.pace().is_some_and(|pace| pace < FASTEST) {
+            self.give_up();
+        }
     }
 
     /// The link was busy for so long with so many bytes that were not compressed.
@@ -97,7 +106,7 @@ impl Decision {
     }
 
     fn give_up(&mut self) {
-        (self.trial, self.rest, self.share) = (None, self.pause, FIRST_SHARE);
+        (self.trial, self.link, self.rest, self.share) = (None, LinkPace::default(), self.pause, FIRST_SHARE);
         self.pause = (2 * self.pause).min(LONGEST_PAUSE);
     }
 }
@@ -193,7 +202,9 @@ mod tests {
                 let pace = (ratio * link).max(work);
                 decision.sent_packed(MIB, (MIB as f64 * ratio) as usize, time(MIB, pace));
             } else {
-                decision.link_took(MIB, time(MIB, link));
+                if decision.wants_measure() {
+                    decision.link_took(MIB, time(MIB, link));
+                }
                 decision.sent_plain(MIB);
             }
         }
@@ -214,6 +225,18 @@ mod tests {
             let (packed, samples) = send(&mut Decision::new(), 10_000, link, TEXT);
             assert_eq!(packed, 0, "{link}");
             assert!(samples <= most, "{link}: {samples} samples");
+        }
+    }
+
+    #[test]
+    fn little_is_measured_where_it_does_not_pay() {
+        for (link, data) in [(FAST, TEXT), (SLOW, NOISE)] {
+            let (mut decision, mut measured) = (Decision::new(), 0);
+            for _ in 0..10_000 {
+                measured += usize::from(decision.wants_measure());
+                send(&mut decision, 1, link, data);
+            }
+            assert!(measured < 200, "{measured}");
         }
     }
 
