@@ -78,6 +78,8 @@ impl Compressor {
     fn taste(&mut self, payload: &[u8]) {
         let len = SAMPLE.min(payload.len() / 2);
         let sample = &payload[(payload.len() - len) / 2..][..len];
+        // The first time it may have to wait for memory.
+        self.pack(sample);
         let begin = Instant::now();
         let packed = self.pack(sample);
         if let Some(decision) = &mut self.decision {
@@ -113,7 +115,8 @@ pub(crate) fn unpack(packed: &[u8], target: &mut [u8]) -> Result<(), DecodeError
 /// Measures how fast a link takes bytes.
 ///
 /// The system takes what it has room for at once. Only between two moments at which it had none, it has passed on exactly
-/// what it got. That was the link's pace, if it did not run dry meanwhile because the sender had something else to do.
+/// what it got, but for what its room has grown by. That was the link's pace, if it did not run dry meanwhile because the
+/// sender had something else to do.
 #[derive(Debug, Default)]
 struct Flow {
     full: Option<Full>,
@@ -123,10 +126,12 @@ struct Flow {
 #[derive(Clone, Copy, Debug)]
 struct Full {
     at: Instant,
+    /// All the room there was.
+    capacity: usize,
     /// What was sent since then.
     bytes: usize,
-    /// What it had room for, after what had to wait.
-    room: usize,
+    /// What it took at once, after what had to wait.
+    taken: usize,
 }
 
 impl Flow {
@@ -148,8 +153,9 @@ impl Flow {
                 Some(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Some(sent) => accepted += sent,
                 None => {
-                    self.accept(accepted, || stream.send_buffer());
-                    if let Some((bytes, time)) = self.fill(Instant::now(), head.len() + payload.len()) {
+                    let (now, capacity) = (Instant::now(), stream.send_buffer());
+                    self.accept(accepted, || capacity);
+                    if let Some((bytes, time)) = self.fill(now, capacity, head.len() + payload.len()) {
                         took(bytes, time);
                     }
                     return stream.send_all(head, payload);
@@ -163,22 +169,23 @@ impl Flow {
     /// There was room for so many bytes. If it was for half of what the system keeps, the rest may have been nothing.
     fn accept(&mut self, bytes: usize, capacity: impl FnOnce() -> usize) {
         self.full = self.full.and_then(|full| {
-            let full = Full { bytes: full.bytes + bytes, room: full.room + bytes, ..full };
-            (full.room <= capacity() / 2).then_some(full)
+            let full = Full { bytes: full.bytes + bytes, taken: full.taken + bytes, ..full };
+            (full.taken <= capacity() / 2).then_some(full)
         });
     }
 
     /// There is no more room, and so many bytes are to wait. Returns what the link has taken since there was none before,
     /// and the time.
-    fn fill(&mut self, now: Instant, waiting: usize) -> Option<(usize, Duration)> {
+    fn fill(&mut self, now: Instant, capacity: usize, waiting: usize) -> Option<(usize, Duration)> {
+        let passed_on = |full: &Full| full.bytes.saturating_sub(capacity.saturating_sub(full.capacity));
         match &mut self.full {
-            Some(full) if full.bytes < STRETCH => {
-                (full.bytes, full.room) = (full.bytes + waiting, 0);
+            Some(full) if passed_on(full) < STRETCH => {
+                (full.bytes, full.taken) = (full.bytes + waiting, 0);
                 None
             }
             full => {
-                let before = full.replace(Full { at: now, bytes: waiting, room: 0 });
-                before.map(|full| (full.bytes, now.saturating_duration_since(full.at)))
+                let before = full.replace(Full { at: now, capacity, bytes: waiting, taken: 0 });
+                before.map(|full| (passed_on(&full), now.saturating_duration_since(full.at)))
             }
         }
     }
@@ -391,25 +398,27 @@ mod tests {
         let (start, mut flow) = (Instant::now(), Flow::default());
         let at = |ms| start + Duration::from_millis(ms);
         flow.accept(MIB, || MIB);
-        assert_eq!(flow.fill(at(0), MIB), None, "nothing is known about the time before");
+        assert_eq!(flow.fill(at(0), MIB, MIB), None, "nothing is known about the time before");
         flow.accept(MIB / 4, || MIB);
-        assert_eq!(flow.fill(at(10), MIB / 2), Some((MIB + MIB / 4, Duration::from_millis(10))));
+        assert_eq!(flow.fill(at(10), MIB, MIB / 2), Some((MIB + MIB / 4, Duration::from_millis(10))));
         // Small ones are joined.
         flow.forget();
-        assert_eq!(flow.fill(at(20), MIB / 16), None);
-        assert_eq!(flow.fill(at(21), MIB / 16), None);
-        assert_eq!(flow.fill(at(22), MIB / 4), None);
-        assert_eq!(flow.fill(at(25), 0), Some((MIB * 3 / 8, Duration::from_millis(5))));
+        assert_eq!(flow.fill(at(20), MIB, MIB / 16), None);
+        assert_eq!(flow.fill(at(21), MIB, MIB / 16), None);
+        assert_eq!(flow.fill(at(22), MIB, MIB / 4), None);
+        assert_eq!(flow.fill(at(25), MIB, MIB), Some((MIB * 3 / 8, Duration::from_millis(5))));
+        // Half of it is only in a larger room.
+        assert_eq!(flow.fill(at(30), MIB + MIB / 2, 0), Some((MIB / 2, Duration::from_millis(5))));
     }
 
     #[test]
     fn a_link_that_may_have_run_dry_is_not_measured() {
         const MIB: usize = 1 << 20;
         let (start, mut flow) = (Instant::now(), Flow::default());
-        assert_eq!(flow.fill(start, MIB), None);
+        assert_eq!(flow.fill(start, MIB, MIB), None);
         flow.accept(MIB / 3, || MIB);
         flow.accept(MIB / 3, || MIB);
-        assert_eq!(flow.fill(start + Duration::from_secs(1), MIB), None);
-        assert!(flow.fill(start + Duration::from_secs(2), MIB).is_some());
+        assert_eq!(flow.fill(start + Duration::from_secs(1), MIB, MIB), None);
+        assert!(flow.fill(start + Duration::from_secs(2), MIB, MIB).is_some());
     }
 }
