@@ -246,9 +246,13 @@ impl FrameReceiver {
                             input.fill(&mut self.body)?;
                         }
                     }
-                    input.unread = header.decompressed_len().unwrap_or(header.payload_len());
-                    input.bulk = header.payload_len() >= READ_AHEAD;
-                    input.place = input.find(&header)?;
+                    input.unread = header.payload_len();
+                    input.bulk = input.unread >= READ_AHEAD;
+                    // Otherwise it is `Place::Stream` since the payload before was skipped.
+                    if !header.is_plain() {
+                        input.place = input.find(&header)?;
+                        input.unread = header.decompressed_len().unwrap_or(input.unread);
+                    }
                     return Ok(Progress::Ready);
                 }
             }
@@ -337,21 +341,16 @@ impl Payload<'_> {
 }
 
 impl Input {
-    /// Where the header says that the payload is. Only a peer that shares memory may name a slot, and no more than it
-    /// holds; and such a peer has no reason to compress.
+    /// Where a payload is that does not follow as it is. Only a peer that shares memory may name a slot, and no more than
+    /// it holds; and such a peer has no reason to compress.
     fn find(&self, header: &Header) -> Result<Place, DecodeError> {
-        match &self.source {
-            Source::Socket(_) if header.slot().is_some() => Err(DecodeError::BadHeader),
-            Source::Socket(_) if header.decompressed_len().is_some() => Ok(Place::Packed(header.payload_len())),
-            Source::Shared(_) if header.decompressed_len().is_some() => Err(DecodeError::BadHeader),
-            Source::Shared(incoming) => {
-                let Some(index) = header.slot() else { return Ok(Place::Stream) };
-                if header.payload_len() > SLOT {
-                    return Err(DecodeError::TooLong);
-                }
+        match (&self.source, header.slot()) {
+            (Source::Socket(_), None) => Ok(Place::Packed(header.payload_len())),
+            (Source::Shared(_), Some(_)) if header.payload_len() > SLOT => Err(DecodeError::TooLong),
+            (Source::Shared(incoming), Some(index)) => {
                 incoming.slot(index).map(|slot| Place::Slot(slot, 0)).ok_or(DecodeError::BadHeader)
             }
-            Source::Socket(_) => Ok(Place::Stream),
+            (Source::Socket(_), Some(_)) | (Source::Shared(_), None) => Err(DecodeError::BadHeader),
         }
     }
 

@@ -91,6 +91,11 @@ impl Header {
         self.payload_len.get() as usize
     }
 
+    /// Whether the payload follows as it is.
+    pub fn is_plain(&self) -> bool {
+        self.flags == U16::ZERO
+    }
+
     /// The slot that has the payload, if it does not follow.
     pub fn slot(&self) -> Option<u32> {
         (self.flags == IN_SLOT).then(|| self.slot.get())
