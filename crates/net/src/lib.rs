@@ -6,6 +6,8 @@
 
 mod address;
 mod bell;
+mod compress;
+mod decision;
 mod idle;
 mod link;
 mod node;
@@ -18,10 +20,13 @@ mod testing;
 
 pub use address::{Address, AddressError};
 pub use bell::Bell;
+pub use compress::Compressor;
 pub use idle::{Idle, LearningSpin, Sleep, Spin, processors_are_few};
 pub use link::{accept, share_memory};
 pub use node::{boot_id, host_name, random_number};
 pub use receive::{Frame, FrameReceiver, Payload, Progress, ReceiveError};
 pub use send::FrameSender;
 pub use stream::{ConnectError, Listener, Stream};
+pub use telecl_wire::handshake::Compression;
+
 pub use telecl_shm::{ReceivedSlot, Slot, SlotPool};

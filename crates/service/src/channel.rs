@@ -15,6 +15,8 @@ use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
 };
 
+use telecl_net::Compression;
+
 /// Names a program by everything that its binary depends on.
 pub(crate) type Key = [u8; 32];
 
@@ -30,7 +32,8 @@ const HEAD: usize = 1 + 8 + 32 + 4;
 pub(crate) enum Kind {
     /// From the worker: the vendor's OpenCL is loaded.
     Ready = 1,
-    /// To the worker, together with a socket: serve this session; `number` is the session's.
+    /// To the worker, together with a socket: serve this session; `number` is the session's, the content is what was
+    /// agreed about compression.
     Begin = 2,
     /// From the worker: the session is mine.
     Begun = 3,
@@ -114,6 +117,14 @@ impl Head {
     }
 }
 
+/// The session that a worker gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Begin {
+    pub(crate) session: u64,
+    /// What driver and service have agreed on.
+    pub(crate) compression: Compression,
+}
+
 /// One end of the channel. Whoever sends from several threads needs a lock of their own.
 #[derive(Debug)]
 pub(crate) struct Channel(UnixStream);
@@ -154,8 +165,10 @@ impl Channel {
     }
 
     /// Gives the other side a session and its socket.
-    pub(crate) fn hand_over(&self, session: u64, socket: BorrowedFd<'_>) -> io::Result<()> {
-        let bytes = Head::new(Kind::Begin).number(session).bytes();
+    pub(crate) fn hand_over(&self, begin: Begin, socket: BorrowedFd<'_>) -> io::Result<()> {
+        let content = telecl_wire::encode(&begin.compression);
+        let head = Head { len: content.len() as u32, ..Head::new(Kind::Begin).number(begin.session) };
+        let bytes = [&head.bytes()[..], &content].concat();
         let sockets = [socket];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = SendAncillaryBuffer::new(&mut space);
@@ -173,7 +186,7 @@ impl Channel {
     }
 
     /// Waits for a session and its socket; `None` if the other side has none and is gone.
-    pub(crate) fn take_over(&self) -> io::Result<Option<(u64, OwnedFd)>> {
+    pub(crate) fn take_over(&self) -> io::Result<Option<(Begin, OwnedFd)>> {
         let mut bytes = [0; HEAD];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -194,7 +207,12 @@ impl Channel {
             _ => None,
         });
         match (head.kind, sockets.next()) {
-            (Kind::Begin, Some(socket)) => Ok(Some((head.number, socket))),
+            (Kind::Begin, Some(socket)) => {
+                let mut content = vec![0; head.len as usize];
+                (&self.0).read_exact(&mut content)?;
+                let compression = telecl_wire::decode(&content).map_err(io::Error::other)?;
+                Ok(Some((Begin { session: head.number, compression }, socket)))
+            }
             _ => Err(io::Error::new(io::ErrorKind::InvalidData, "a session without its socket")),
         }
     }
@@ -232,10 +250,11 @@ mod tests {
     fn a_session_arrives_with_its_socket() {
         let (ours, theirs) = pair();
         let (mut peer, socket) = UnixStream::pair().unwrap();
-        ours.hand_over(42, socket.as_fd()).unwrap();
+        let begin = Begin { session: 42, compression: Compression::Always };
+        ours.hand_over(begin, socket.as_fd()).unwrap();
         drop(socket);
-        let (session, socket) = theirs.take_over().unwrap().unwrap();
-        assert_eq!(session, 42);
+        let (taken, socket) = theirs.take_over().unwrap().unwrap();
+        assert_eq!(taken, begin);
         let mut socket = UnixStream::from(socket);
         socket.write_all(b"x").unwrap();
         let mut byte = [0];

@@ -16,16 +16,20 @@ pub const MAX_PAYLOAD: usize = 4 << 20;
 #[repr(C)]
 pub struct Header {
     pub opcode: U16,
-    /// [`IN_SLOT`] or zero.
+    /// [`IN_SLOT`], [`COMPRESSED`] or zero.
     pub flags: U16,
     pub body_len: U32,
+    /// Bytes on the wire, or in the slot.
     pub payload_len: U32,
-    /// Which slot has the payload, if it is in one; else zero.
+    /// Which slot has the payload, if it is in one; its length when it is decompressed, if it is compressed; else zero.
     pub slot: U32,
 }
 
 /// The payload does not follow: it is in a slot of the memory that both sides share.
 const IN_SLOT: U16 = U16::new(1);
+
+/// The payload is an LZ4 block.
+const COMPRESSED: U16 = U16::new(2);
 
 const _: () = assert!(size_of::<Header>() == Header::LEN);
 
@@ -50,16 +54,33 @@ impl Header {
         Header { flags: IN_SLOT, slot: U32::new(slot), ..self }
     }
 
+    /// The same header, of a frame whose payload has been compressed to `len` bytes, which are fewer than it had.
+    #[must_use]
+    pub fn compressed(self, len: usize) -> Header {
+        debug_assert!(self.flags == U16::ZERO && (1..self.payload_len()).contains(&len));
+        Header { flags: COMPRESSED, payload_len: U32::new(len as u32), slot: self.payload_len, ..self }
+    }
+
     /// Reads a header and refuses one whose lengths nobody may ask memory for.
     pub fn parse(bytes: &[u8; Header::LEN]) -> Result<Header, DecodeError> {
         let header = Header::read_from_bytes(bytes).map_err(|_| DecodeError::Truncated)?;
         if header.flags != IN_SLOT && (header.flags, header.slot) != (U16::ZERO, U32::ZERO) {
-            return Err(DecodeError::BadHeader);
+            header.check_compressed()?;
         }
         if header.body_len() > MAX_BODY || header.payload_len() > MAX_PAYLOAD {
             return Err(DecodeError::TooLong);
         }
         Ok(header)
+    }
+
+    /// A compressed payload has something in it, and is shorter than what it stands for.
+    #[cold]
+    fn check_compressed(&self) -> Result<(), DecodeError> {
+        let raw = self.slot.get() as usize;
+        if self.flags != COMPRESSED || !(1..raw).contains(&self.payload_len()) {
+            return Err(DecodeError::BadHeader);
+        }
+        if raw > MAX_PAYLOAD { Err(DecodeError::TooLong) } else { Ok(()) }
     }
 
     pub fn body_len(&self) -> usize {
@@ -70,9 +91,19 @@ impl Header {
         self.payload_len.get() as usize
     }
 
+    /// Whether the payload follows as it is.
+    pub fn is_plain(&self) -> bool {
+        self.flags == U16::ZERO
+    }
+
     /// The slot that has the payload, if it does not follow.
     pub fn slot(&self) -> Option<u32> {
         (self.flags == IN_SLOT).then(|| self.slot.get())
+    }
+
+    /// How many bytes a compressed payload stands for.
+    pub fn decompressed_len(&self) -> Option<usize> {
+        (self.flags == COMPRESSED).then(|| self.slot.get() as usize)
     }
 }
 
@@ -89,6 +120,41 @@ mod tests {
         let header = header.in_slot(3);
         let bytes: [u8; Header::LEN] = header.as_bytes().try_into().unwrap();
         assert_eq!(Header::parse(&bytes).map(|header| header.slot()), Ok(Some(3)));
+        assert_eq!(header.decompressed_len(), None);
+    }
+
+    #[test]
+    fn a_compressed_payload_has_two_lengths() {
+        let header = Header::new(7, 12, 4096).compressed(100);
+        assert_eq!((header.payload_len(), header.decompressed_len(), header.slot()), (100, Some(4096), None));
+        let bytes: [u8; Header::LEN] = header.as_bytes().try_into().unwrap();
+        assert_eq!(Header::parse(&bytes), Ok(header));
+    }
+
+    #[test]
+    fn a_compressed_payload_is_shorter_than_what_it_stands_for_and_that_is_bounded() {
+        let most = MAX_PAYLOAD as u32;
+        for (flags, wire, raw, verdict) in [
+            (2, 1, 2, None),
+            (2, most - 1, most, None),
+            (2, 0, 0, Some(DecodeError::BadHeader)),
+            (2, 0, 100, Some(DecodeError::BadHeader)),
+            (2, 100, 0, Some(DecodeError::BadHeader)),
+            (2, 100, 100, Some(DecodeError::BadHeader)),
+            (2, 101, 100, Some(DecodeError::BadHeader)),
+            (2, 100, most + 1, Some(DecodeError::TooLong)),
+            (2, most + 1, most + 2, Some(DecodeError::TooLong)),
+            (2, 100, u32::MAX, Some(DecodeError::TooLong)),
+            // In a slot and compressed.
+            (3, 100, 200, Some(DecodeError::BadHeader)),
+            (4, 100, 200, Some(DecodeError::BadHeader)),
+        ] {
+            let mut bytes = [0; Header::LEN];
+            bytes[2..4].copy_from_slice(&u16::to_le_bytes(flags));
+            bytes[8..12].copy_from_slice(&u32::to_le_bytes(wire));
+            bytes[12..].copy_from_slice(&u32::to_le_bytes(raw));
+            assert_eq!(Header::parse(&bytes).err(), verdict, "{flags} {wire} {raw}");
+        }
     }
 
     #[test]
@@ -96,7 +162,7 @@ mod tests {
         let mut bytes: [u8; Header::LEN] = Header::new(7, 12, 4096).as_bytes().try_into().unwrap();
         bytes[12] = 1;
         assert_eq!(Header::parse(&bytes), Err(DecodeError::BadHeader), "a slot, but not the flag");
-        bytes[2] = 2;
+        bytes[2] = 4;
         assert_eq!(Header::parse(&bytes), Err(DecodeError::BadHeader));
     }
 

@@ -18,7 +18,7 @@ use super::cache::{Answer, Client, Mailbox};
 use super::pool::Worker;
 use super::session::ANONYMOUS;
 use super::{Broker, WorkerCommand};
-use crate::channel::{Channel, Head, Kind};
+use crate::channel::{Begin, Channel, Head, Kind};
 use crate::environment;
 use crate::process::exit_code;
 
@@ -34,7 +34,8 @@ pub(crate) fn command(worker: &WorkerCommand) -> Command {
 }
 
 /// Runs the session's worker to its end, however it ends; says how.
-pub(crate) fn work(broker: &Broker, session: u64, stream: Stream) -> Result<String, String> {
+pub(crate) fn work(broker: &Broker, begin: Begin, stream: Stream) -> Result<String, String> {
+    let session = begin.session;
     broker.sessions.hand_over(session);
     let mut socket = Some(stream);
     // Those that waited may have died unnoticed; the one that is started then has no excuse.
@@ -46,7 +47,7 @@ pub(crate) fn work(broker: &Broker, session: u64, stream: Stream) -> Result<Stri
                 return Err(give_up(socket, &format!("cannot start the worker {program}: {error}")));
             }
         };
-        let ended = run(broker, session, &mut socket, worker);
+        let ended = run(broker, begin, &mut socket, worker);
         // As long as the socket is here, the worker has not touched it, and another can.
         if socket.is_none() {
             return ended;
@@ -61,11 +62,12 @@ pub(crate) fn work(broker: &Broker, session: u64, stream: Stream) -> Result<Stri
 
 /// Gives the session to the worker, answers its requests, and waits for its end. Takes the socket away as soon as it is
 /// the worker's, who then holds the only handle on it: when the worker ends, so does the connection.
-fn run(broker: &Broker, session: u64, socket: &mut Option<Stream>, worker: Worker) -> Result<String, String> {
+fn run(broker: &Broker, begin: Begin, socket: &mut Option<Stream>, worker: Worker) -> Result<String, String> {
+    let session = begin.session;
     let Worker { mut child, channel, scratch, .. } = worker;
     debug!(session, worker = child.id(), "worker gets the session");
     broker.sessions.work(session, Pid::from_child(&child));
-    let ending = match attend(broker, session, socket, &channel) {
+    let ending = match attend(broker, begin, socket, &channel) {
         Ok(ending) => ending,
         Err(error) => {
             debug!(session, %error, "the worker's channel broke");
@@ -97,11 +99,11 @@ enum Ending {
 }
 
 /// Hands the session over and answers what the worker asks, until it closes the channel.
-fn attend(broker: &Broker, session: u64, socket: &mut Option<Stream>, channel: &Channel) -> io::Result<Ending> {
+fn attend(broker: &Broker, begin: Begin, socket: &mut Option<Stream>, channel: &Channel) -> io::Result<Ending> {
     let mailbox = Arc::new(Mailbox::new()?);
-    let cache = broker.cache.client(session, ANONYMOUS, Arc::clone(&mailbox));
+    let cache = broker.cache.client(begin.session, ANONYMOUS, Arc::clone(&mailbox));
     if let Some(socket) = socket {
-        channel.hand_over(session, socket.as_fd())?;
+        channel.hand_over(begin, socket.as_fd())?;
     }
     loop {
         let mut polled = vec![

@@ -7,13 +7,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::net::sockopt;
-use telecl_net::{FrameSender, Stream};
+use telecl_net::{Compression, FrameSender, Stream};
 use telecl_wire::PROTOCOL_VERSION;
 use telecl_wire::handshake::{Refused, Welcome};
 use tracing::{debug, info, warn};
 
 use super::greeting::{Caller, First, Unwelcome, read_hello, wait_for_request};
 use super::{Broker, launch};
+use crate::channel::Begin;
 
 /// How many connections may be about to introduce themselves. Each costs a thread for at most the handshake timeout.
 const MOST_STRANGERS: usize = 256;
@@ -79,9 +80,10 @@ fn attend(stream: Stream, peer: String, stranger: Stranger) {
         }
         Err(error) => return warn!(session, %error, "cannot keep a session"),
     }
-    let Caller { program, pid, version } = caller;
+    let Caller { program, pid, version, compression } = caller;
+    let compression = compression.and(broker.settings.compression);
     info!(session, tenant = ANONYMOUS, peer, program, pid, version, "session opened");
-    let ended = converse(&broker, session, stream, read);
+    let ended = converse(&broker, session, compression, stream, read);
     broker.sessions.leave(session);
     let duration = read.elapsed();
     match ended {
@@ -92,7 +94,13 @@ fn attend(stream: Stream, peer: String, stranger: Stranger) {
 
 /// Welcomes, waits for the first request, and leaves the rest to a worker. Both results say how the session ended; an
 /// error is one that an operator may want to know about.
-fn converse(broker: &Broker, session: u64, stream: Stream, read: Instant) -> Result<String, String> {
+fn converse(
+    broker: &Broker,
+    session: u64,
+    compression: Compression,
+    stream: Stream,
+    read: Instant,
+) -> Result<String, String> {
     let timeout = broker.settings.handshake_timeout;
     let failed = |error: io::Error| error.to_string();
     let mut sender = FrameSender::new(stream.try_clone().map_err(failed)?);
@@ -105,6 +113,7 @@ fn converse(broker: &Broker, session: u64, stream: Stream, read: Instant) -> Res
         instance: broker.instance,
         boot_id: broker.boot_id,
         took_ns: 0,
+        compression,
         platforms: broker.offer.platforms.clone(),
     };
     welcome.took_ns = u64::try_from(read.elapsed().as_nanos()).unwrap_or(u64::MAX);
@@ -117,7 +126,7 @@ fn converse(broker: &Broker, session: u64, stream: Stream, read: Instant) -> Res
     }
     stream.set_send_timeout(None).map_err(failed)?;
     drop(sender);
-    launch::work(broker, session, stream)
+    launch::work(broker, Begin { session, compression }, stream)
 }
 
 fn refuse(stream: Stream, reason: &str, timeout: Duration) {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::Errno;
-use telecl_shm::{RING, SEGMENT, SLOT, Slot};
+use telecl_shm::{RING, SEGMENT, SLOT, SLOTS, Slot};
 use telecl_sys::*;
 use telecl_wire::handshake::{Ping, ShareMemory};
 use telecl_wire::reply::{Closing, Completed, Data};
