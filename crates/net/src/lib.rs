@@ -6,7 +6,9 @@
 
 mod address;
 mod bell;
+mod deferred;
 mod idle;
+mod jobs;
 mod link;
 mod node;
 mod receive;
@@ -18,10 +20,13 @@ mod testing;
 
 pub use address::{Address, AddressError};
 pub use bell::Bell;
+pub use deferred::{Coming, Deferred, Due};
 pub use idle::{Idle, LearningSpin, Sleep, Spin, processors_are_few};
-pub use link::{accept, share_memory};
-pub use node::{boot_id, host_name, random_number};
+pub use jobs::StreamJobs;
+pub use link::{accept, join, share_memory};
+pub use node::{boot_id, host_name, random_number, random_secret};
 pub use receive::{Frame, FrameReceiver, Payload, Progress, ReceiveError};
 pub use send::FrameSender;
 pub use stream::{ConnectError, Listener, Stream};
 pub use telecl_shm::{ReceivedSlot, Slot, SlotPool};
+pub use telecl_wire::MAX_STREAMS;

@@ -74,6 +74,8 @@ struct Input {
     unread: usize,
     /// Where they are, if they do not follow, and how many of them have been read.
     slot: Option<(ReceivedSlot, usize)>,
+    /// The stream on which they come, if they come on another.
+    stream: Option<usize>,
     idle: Box<dyn Idle>,
     /// Rings for a thread that waits on behalf of others.
     bell: Option<Arc<Bell>>,
@@ -100,7 +102,8 @@ impl FrameReceiver {
     fn from_source(source: Source) -> FrameReceiver {
         let buffer = vec![0; READ_AHEAD].into_boxed_slice();
         let idle = Box::new(Sleep);
-        let input = Input { source, buffer, start: 0, end: 0, bulk: false, unread: 0, slot: None, idle, bell: None };
+        let (slot, stream, bell) = (None, None, None);
+        let input = Input { source, buffer, start: 0, end: 0, bulk: false, unread: 0, slot, stream, idle, bell };
         FrameReceiver { input, opcode: 0, body: Vec::new() }
     }
 
@@ -218,7 +221,8 @@ impl FrameReceiver {
                         }
                     }
                     input.unread = header.payload_len();
-                    input.bulk = input.unread >= READ_AHEAD;
+                    input.stream = header.stream();
+                    input.bulk = input.unread >= READ_AHEAD && input.stream.is_none();
                     input.slot = input.open_slot(&header)?;
                     return Ok(Progress::Ready);
                 }
@@ -262,6 +266,9 @@ impl Payload<'_> {
         if target.len() > self.0.unread {
             return Err(DecodeError::Truncated.into());
         }
+        if self.0.stream.is_some() {
+            return Err(DecodeError::BadHeader.into());
+        }
         match &mut self.0.slot {
             Some((slot, read)) => {
                 copy(slot, *read, target).map_err(|error| ReceiveError::Io(corrupt(error)))?;
@@ -278,6 +285,13 @@ impl Payload<'_> {
         let (slot, _) = self.0.slot.take_if(|(_, read)| *read == 0)?;
         self.0.unread = 0;
         Some(slot)
+    }
+
+    /// The stream on which the payload comes and how many bytes it has, if it comes on another: whoever takes it reads it
+    /// there. It cannot be read here, nor skipped.
+    pub fn take_stream(&mut self) -> Option<(usize, usize)> {
+        let stream = self.0.stream.take()?;
+        Some((stream, std::mem::take(&mut self.0.unread)))
     }
 
     /// All of the rest.
@@ -372,6 +386,10 @@ impl Input {
             self.unread = 0;
         }
         while self.unread > 0 {
+            if self.stream.is_some() {
+                // What comes there would be taken for something else.
+                return Err(io::Error::new(io::ErrorKind::InvalidData, DecodeError::BadHeader));
+            }
             if self.start == self.end {
                 match self.read_ahead(patience)? {
                     None => return Ok(false),

@@ -19,6 +19,7 @@ use rustix::net::{
 };
 
 use crate::Address;
+use crate::send::send_all;
 
 /// A connected socket.
 #[derive(Debug)]
@@ -48,6 +49,13 @@ impl Stream {
                     .map_err(|cause| ConnectError::Unreachable { address: address.clone(), cause })
             }
         }
+    }
+
+    /// Another connection to whomever this one leads to.
+    pub fn connect_again(&self, deadline: Instant) -> io::Result<Stream> {
+        let peer = net::getpeername(&self.0)?.ok_or(io::ErrorKind::NotConnected)?;
+        let peer = SocketAddr::try_from(peer)?;
+        connect_any([peer].into_iter(), deadline)
     }
 
     /// Takes over a connected socket, for example one inherited from a parent process.
@@ -104,6 +112,16 @@ impl Stream {
         Ok(filled)
     }
 
+    /// Sends bytes that are no frame.
+    pub fn send_payload(&self, bytes: &[u8]) -> io::Result<()> {
+        send_all(self, bytes, &[])
+    }
+
+    /// Receives bytes that are no frame; an error if the connection ends before all of them have come.
+    pub fn receive_payload(&self, target: &mut [u8]) -> io::Result<()> {
+        if self.receive_all(target)? == target.len() { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+    }
+
     /// Receives what there is; `None` if that is nothing.
     pub(crate) fn try_receive(&self, target: &mut [u8]) -> io::Result<Option<usize>> {
         loop {
@@ -156,7 +174,7 @@ impl Stream {
     }
 
     /// Whether descriptors can be sent with bytes.
-    pub(crate) fn is_unix(&self) -> bool {
+    pub fn is_unix(&self) -> bool {
         sockopt::socket_domain(&self.0).is_ok_and(|domain| domain == AddressFamily::UNIX)
     }
 

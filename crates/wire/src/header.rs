@@ -3,7 +3,7 @@
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::DecodeError;
+use crate::{DecodeError, MAX_STREAMS};
 
 /// The longest body a frame may have: room for the information about hundreds of devices.
 pub const MAX_BODY: usize = 4 << 20;
@@ -16,16 +16,23 @@ pub const MAX_PAYLOAD: usize = 4 << 20;
 #[repr(C)]
 pub struct Header {
     pub opcode: U16,
-    /// [`IN_SLOT`] or zero.
+    /// [`IN_SLOT`], [`ON_STREAM`] or zero.
     pub flags: U16,
     pub body_len: U32,
     pub payload_len: U32,
-    /// Which slot has the payload, if it is in one; else zero.
+    /// Which slot has the payload, if it is in one. In the highest byte the stream on which it comes, if it comes on one.
+    /// Else zero.
     pub slot: U32,
 }
 
 /// The payload does not follow: it is in a slot of the memory that both sides share.
 const IN_SLOT: U16 = U16::new(1);
+
+/// The payload does not follow: it comes on another stream of the session.
+const ON_STREAM: U16 = U16::new(4);
+
+/// Where the stream stands in `slot`.
+const STREAM_SHIFT: u32 = 24;
 
 const _: () = assert!(size_of::<Header>() == Header::LEN);
 
@@ -50,16 +57,31 @@ impl Header {
         Header { flags: IN_SLOT, slot: U32::new(slot), ..self }
     }
 
+    /// The same header, of a frame whose payload comes on this stream, one of [`MAX_STREAMS`].
+    #[must_use]
+    pub fn on_stream(self, stream: usize) -> Header {
+        debug_assert!(stream < MAX_STREAMS);
+        Header { flags: ON_STREAM, slot: U32::new((stream as u32) << STREAM_SHIFT), ..self }
+    }
+
     /// Reads a header and refuses one whose lengths nobody may ask memory for.
     pub fn parse(bytes: &[u8; Header::LEN]) -> Result<Header, DecodeError> {
         let header = Header::read_from_bytes(bytes).map_err(|_| DecodeError::Truncated)?;
         if header.flags != IN_SLOT && (header.flags, header.slot) != (U16::ZERO, U32::ZERO) {
-            return Err(DecodeError::BadHeader);
+            header.check_stream()?;
         }
         if header.body_len() > MAX_BODY || header.payload_len() > MAX_PAYLOAD {
             return Err(DecodeError::TooLong);
         }
         Ok(header)
+    }
+
+    #[cold]
+    fn check_stream(&self) -> Result<(), DecodeError> {
+        let streams = 0..(MAX_STREAMS as u32) << STREAM_SHIFT;
+        let slot = self.slot.get();
+        let is_one = streams.contains(&slot) && slot.trailing_zeros() >= STREAM_SHIFT;
+        if self.flags == ON_STREAM && is_one { Ok(()) } else { Err(DecodeError::BadHeader) }
     }
 
     pub fn body_len(&self) -> usize {
@@ -73,6 +95,11 @@ impl Header {
     /// The slot that has the payload, if it does not follow.
     pub fn slot(&self) -> Option<u32> {
         (self.flags == IN_SLOT).then(|| self.slot.get())
+    }
+
+    /// The stream on which the payload comes, if it does not follow.
+    pub fn stream(&self) -> Option<usize> {
+        (self.flags == ON_STREAM).then(|| (self.slot.get() >> STREAM_SHIFT) as usize)
     }
 }
 
@@ -89,6 +116,22 @@ mod tests {
         let header = header.in_slot(3);
         let bytes: [u8; Header::LEN] = header.as_bytes().try_into().unwrap();
         assert_eq!(Header::parse(&bytes).map(|header| header.slot()), Ok(Some(3)));
+    }
+
+    #[test]
+    fn a_payload_may_come_on_another_stream() {
+        for stream in 0..MAX_STREAMS {
+            let header = Header::new(7, 12, 4096).on_stream(stream);
+            let bytes: [u8; Header::LEN] = header.as_bytes().try_into().unwrap();
+            let parsed = Header::parse(&bytes).unwrap();
+            assert_eq!((parsed.stream(), parsed.slot(), parsed.payload_len()), (Some(stream), None, 4096));
+        }
+        assert_eq!(Header::new(7, 12, 4096).in_slot(1).stream(), None);
+        for slot in [(MAX_STREAMS as u32) << 24, 1, (1 << 24) + 1, u32::MAX] {
+            let mut bytes: [u8; Header::LEN] = Header::new(7, 12, 4096).on_stream(1).as_bytes().try_into().unwrap();
+            bytes[12..].copy_from_slice(&slot.to_le_bytes());
+            assert_eq!(Header::parse(&bytes), Err(DecodeError::BadHeader), "{slot:#x}");
+        }
     }
 
     #[test]

@@ -24,7 +24,7 @@ pub use header::{Header, MAX_BODY, MAX_PAYLOAD};
 pub use request::Request;
 
 /// Changes with every incompatible change of a message. Both sides must have the same one.
-pub const PROTOCOL_VERSION: u32 = 2;
+pub const PROTOCOL_VERSION: u32 = 3;
 
 /// The port a service listens on unless told otherwise.
 pub const DEFAULT_PORT: u16 = 7701;
@@ -35,6 +35,9 @@ pub const FIRST_DRIVER_ID: u64 = 1 << 16;
 /// How many bytes of bulk data one frame carries. Large transfers are cut into such pieces, so that
 /// network and device copies overlap and a small command is not stuck behind a large transfer.
 pub const CHUNK: usize = 1 << 20;
+
+/// How many further streams for bulk data a session may have.
+pub const MAX_STREAMS: usize = 8;
 
 /// A little-endian id as it stands in a frame.
 pub type WireId = zerocopy::little_endian::U64;

@@ -12,6 +12,7 @@ use telecl_wire::{DecodeError, PROTOCOL_VERSION};
 
 use super::Session;
 use super::callbacks::spawn;
+use super::streams::Ticket;
 
 /// A service that answered, with what it offers.
 #[derive(Debug)]
@@ -165,33 +166,36 @@ pub(crate) fn connect(address: &Address, timeout: Duration) -> Result<Connected,
         pid: std::process::id(),
     };
     sender.send(&hello, &[]).map_err(io)?;
-    let node = {
+    let (node, ticket) = {
         let frame = receiver.next_frame()?.ok_or_else(|| io(std::io::ErrorKind::UnexpectedEof.into()))?;
         let answered = hello_sent.elapsed();
         match Handshake::decode(frame.opcode, frame.body).map_err(ReceiveError::Protocol)? {
-            Handshake::Welcome(welcome) => Node {
-                address: address.clone(),
-                name: welcome.node.to_owned(),
-                round_trip: answered
-                    .saturating_sub(Duration::from_nanos(welcome.took_ns))
-                    .min(connected.max(answered / 2)),
-                same_node: welcome.boot_id != [0; 16] && welcome.boot_id == boot_id(),
-                socket: welcome.socket.to_owned(),
-                instance: welcome.instance,
-                platforms: welcome
-                    .platforms
-                    .iter()
-                    .map(|platform| NodePlatform {
-                        index: platform.index,
-                        info: InfoTable::new(&platform.info),
-                        devices: platform
-                            .devices
-                            .iter()
-                            .map(|device| NodeDevice { id: device.id, info: InfoTable::new(&device.info) })
-                            .collect(),
-                    })
-                    .collect(),
-            },
+            Handshake::Welcome(welcome) => (
+                Node {
+                    address: address.clone(),
+                    name: welcome.node.to_owned(),
+                    round_trip: answered
+                        .saturating_sub(Duration::from_nanos(welcome.took_ns))
+                        .min(connected.max(answered / 2)),
+                    same_node: welcome.boot_id != [0; 16] && welcome.boot_id == boot_id(),
+                    socket: welcome.socket.to_owned(),
+                    instance: welcome.instance,
+                    platforms: welcome
+                        .platforms
+                        .iter()
+                        .map(|platform| NodePlatform {
+                            index: platform.index,
+                            info: InfoTable::new(&platform.info),
+                            devices: platform
+                                .devices
+                                .iter()
+                                .map(|device| NodeDevice { id: device.id, info: InfoTable::new(&device.info) })
+                                .collect(),
+                        })
+                        .collect(),
+                },
+                Ticket { session: welcome.session, secret: welcome.secret },
+            ),
             Handshake::Refused(refused) => {
                 let reason = format!(
                     "{} (it speaks protocol {}, this driver {PROTOCOL_VERSION})",
@@ -203,7 +207,7 @@ pub(crate) fn connect(address: &Address, timeout: Duration) -> Result<Connected,
         }
     };
     receiver.stream().set_receive_timeout(None).map_err(io)?;
-    let session = Session::new(address.to_string(), receiver, sender).map_err(io)?;
+    let session = Session::new(address.to_string(), receiver, sender, ticket).map_err(io)?;
     Ok((node, session))
 }
 

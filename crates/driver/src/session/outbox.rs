@@ -111,6 +111,26 @@ impl Outbox {
         Ok(sent)
     }
 
+    /// Puts a message on the stream whose payload of `len` bytes comes on another. `queue` gives it to that one, so that
+    /// payloads are in the order of their frames; `false` if it cannot.
+    pub(super) fn put_on_stream<'a>(
+        &self,
+        message: &impl Message<'a>,
+        stream: usize,
+        len: usize,
+        queue: impl FnOnce() -> bool,
+    ) -> io::Result<u64> {
+        let mut sending = lock(&self.shared.stream);
+        sending.sender.push_on_stream(message, stream, len)?;
+        let sent = self.sent() + 1;
+        self.shared.sent.store(sent, Ordering::Release);
+        if !queue() {
+            return Err(io::ErrorKind::NotConnected.into());
+        }
+        // The stream gets on only if the worker knows what comes there.
+        sending.flush().map(|()| sent)
+    }
+
     /// How many messages of some weight are on the stream.
     pub(super) fn sent(&self) -> u64 {
         self.shared.sent.load(Ordering::Acquire)

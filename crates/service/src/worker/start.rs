@@ -82,10 +82,15 @@ fn start() -> io::Result<Option<(Arc<Link>, FrameReceiver, Session)>> {
         exit_now(exit_code::BROKEN_PROTOCOL)
     });
     debug!(session = number, shared_memory = sender.is_shared(), "connection taken over");
+    let shared_memory = sender.is_shared();
     let link = Arc::new(Link::new(sender, number));
     watch::start(stop, stream.try_clone()?, Arc::clone(&link))?;
     let output = Output::start(printed, Arc::clone(&link))?;
     let cache = Cache::new(channel, Arc::clone(&link));
+    if !shared_memory {
+        // Streams may join. Without the thread none does.
+        cache.listen();
+    }
     let session = Session::new(Arc::clone(&link), output, cache, scratch, &offered)?;
     Ok(Some((link, receiver, session)))
 }
