@@ -91,8 +91,8 @@ impl Link {
     }
 
     /// Without one of its streams a session cannot go on.
-    pub(super) fn stream_lost(&self, stream: usize, error: &io::Error) -> ! {
-        debug!(session = self.session, stream, %error, "a stream is lost");
+    pub(super) fn stream_lost(&self, error: &io::Error) -> ! {
+        debug!(session = self.session, %error, "a stream is lost");
         self.closing(&format!("a stream of the session was lost: {error}"));
         exit_now(exit_code::CLOSED)
     }

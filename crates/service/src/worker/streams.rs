@@ -2,10 +2,12 @@
 //! is given, and one that sends.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, OnceLock};
 use std::thread;
 
+use rustix::event::epoll;
 use telecl_net::{Coming, FrameSender, Stream, StreamJobs};
 use telecl_wire::handshake::Joined;
 use telecl_wire::{DecodeError, MAX_STREAMS};
@@ -22,16 +24,28 @@ const LEAST: usize = 512 << 10;
 #[derive(Debug, Default)]
 pub(crate) struct Streams {
     sockets: [OnceLock<Stream>; MAX_STREAMS],
+    /// Readable when the driver has closed one of them.
+    ends: OnceLock<OwnedFd>,
     incoming: StreamJobs<(Chunk, Sender<Chunk>)>,
     outgoing: StreamJobs<Chunk>,
 }
 
 impl Streams {
+    /// What is readable when the driver has closed one of the streams that join from now on.
+    pub(super) fn ends(&self) -> io::Result<&OwnedFd> {
+        if let Some(ends) = self.ends.get() {
+            return Ok(ends);
+        }
+        let ends = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        Ok(self.ends.get_or_init(|| ends))
+    }
+
     /// Takes a connection that has joined the session. If that fails, the driver sees its end and goes on without.
     pub(crate) fn add(&self, link: &Arc<Link>, number: u64, stream: Stream) -> io::Result<()> {
         let number = usize::try_from(number).map_err(io::Error::other)?;
         let joined = stream.try_clone()?;
         let place = self.sockets.get(number).ok_or(io::ErrorKind::InvalidInput)?;
+        epoll::add(self.ends()?, &stream, epoll::EventData::new_u64(0), epoll::EventFlags::RDHUP)?;
         place.set(stream).map_err(|_| io::ErrorKind::AlreadyExists)?;
         start(link, "telecl-receive", move |link| {
             let streams = link.streams();
@@ -89,7 +103,7 @@ impl Streams {
     fn must(&self, link: &Link, number: usize, transfer: impl FnOnce(&Stream) -> io::Result<()>) {
         let Some(stream) = self.sockets[number].get() else { return };
         if let Err(error) = transfer(stream) {
-            link.stream_lost(number, &error);
+            link.stream_lost(&error);
         }
     }
 }
