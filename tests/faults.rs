@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use system_tests::{Bench, Link, SOON, Service, is_alive, wait_until};
-use telecl_wire::handshake::{Hello, MAGIC, Refused};
-use telecl_wire::request::Message;
+use telecl_wire::handshake::{Compression, Hello, MAGIC, Refused};
+use telecl_wire::request::{CreateProgramWithSource, Message};
 use telecl_wire::{Header, PROTOCOL_VERSION, decode, encode};
 use tempfile::TempDir;
 use zerocopy::IntoBytes;
@@ -61,7 +61,8 @@ fn frame<'a, M: Message<'a>>(message: &M) -> Vec<u8> {
 }
 
 fn hello(protocol: u32) -> Vec<u8> {
-    frame(&Hello { magic: MAGIC, protocol, version: "0.0.0", program: "faults", pid: 1 })
+    let compression = Compression::Auto;
+    frame(&Hello { magic: MAGIC, protocol, version: "0.0.0", program: "faults", pid: 1, compression })
 }
 
 /// Reads until the other side closes or resets; panics if it does neither in time.
@@ -364,6 +365,34 @@ fn a_driver_that_turns_to_garbage_after_its_hello_loses_its_session_only() {
     bench.assert_serves(&mut service);
     other.kill();
     service.wait_without_workers(SOON);
+}
+
+#[test]
+fn a_driver_that_lies_about_a_compressed_payload_loses_its_session_and_the_log_says_why() {
+    let bench = Bench::new();
+    let mut service = bench.service();
+    let body = encode(&CreateProgramWithSource { id: 1 << 16, context: 1 << 17, staged: 0 });
+    // One literal, and then a copy of it that never ends within the length that was announced.
+    let endless = [&[0x1f, b'x', 1, 0][..], &[0xff; 5000], &[0]].concat();
+    let truncated = &endless[..3];
+    for (payload, len) in [(&endless[..], 100_000), (truncated, 100_000), (&[0xff; 1000], 4 << 20)] {
+        let told = service.log().matches("compressed payload is malformed").count();
+        let mut peer = connect(&service);
+        peer.write_all(&hello(PROTOCOL_VERSION)).unwrap();
+        let header = Header::new(CreateProgramWithSource::OPCODE, body.len(), len).compressed(payload.len());
+        peer.write_all(&[header.as_bytes(), &body, payload].concat()).unwrap();
+        let answer = read_to_end(&mut peer);
+        let reason = b"peer broke the protocol: compressed payload is malformed";
+        assert!(answer.windows(reason.len()).any(|part| part == reason), "the driver was not told");
+        let log = service.log();
+        let line = log.lines().filter(|line| line.contains("compressed payload is malformed")).nth(told);
+        assert!(
+            line.is_some_and(|line| line.contains("WARN") && line.contains("the driver broke the protocol")),
+            "{log}"
+        );
+    }
+    service.wait_without_workers(SOON);
+    bench.assert_serves(&mut service);
 }
 
 #[test]

@@ -11,6 +11,8 @@ use std::os::unix::fs::FileExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -302,6 +304,122 @@ fn a_worker_with_slots_that_cannot_be_is_lost() {
     ] {
         assert_notices([header.as_bytes(), &body].concat(), 0, 100);
     }
+}
+
+// ---- compression -----------------------------------------------------------------------------------------------------
+
+/// A way to a real service on which bytes are counted, and compressed payloads of the worker may be damaged.
+#[derive(Clone)]
+struct Toll {
+    real: String,
+    damaged: bool,
+    from_driver: Arc<AtomicU64>,
+    from_service: Arc<AtomicU64>,
+}
+
+/// Counts what is read.
+struct Counted<'a, R>(R, &'a AtomicU64);
+
+impl<R: Read> Read for Counted<'_, R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.0.read(buffer)?;
+        self.1.fetch_add(read as u64, Ordering::Relaxed);
+        Ok(read)
+    }
+}
+
+impl Toll {
+    fn on(service: &Service, damaged: bool) -> (String, Toll) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let toll = Toll {
+            real: service.address().to_owned(),
+            damaged,
+            from_driver: Arc::default(),
+            from_service: Arc::default(),
+        };
+        let for_all = toll.clone();
+        thread::spawn(move || {
+            for driver in listener.incoming().flatten() {
+                let toll = for_all.clone();
+                thread::spawn(move || toll.pass_on(driver));
+            }
+        });
+        (address, toll)
+    }
+
+    fn pass_on(&self, driver: TcpStream) -> io::Result<()> {
+        let service = TcpStream::connect(&self.real)?;
+        driver.set_nodelay(true)?;
+        service.set_nodelay(true)?;
+        let (from, to, toll) = (driver.try_clone()?, service.try_clone()?, self.clone());
+        thread::spawn(move || {
+            let _ = io::copy(&mut Counted(&from, &toll.from_driver), &mut &to);
+            let _ = to.shutdown(Shutdown::Both);
+        });
+        let mut from = Counted(&service, &self.from_service);
+        let copied =
+            if self.damaged { damage(&mut from, &driver) } else { io::copy(&mut from, &mut &driver).map(drop) };
+        let _ = driver.shutdown(Shutdown::Both);
+        copied
+    }
+}
+
+fn damage(from: &mut impl Read, mut to: impl Write) -> io::Result<()> {
+    loop {
+        let mut frame = read_frame(from)?;
+        let header = Header::parse(frame.first_chunk().unwrap()).unwrap();
+        let payload = frame.len();
+        frame.resize(payload + header.payload_len(), 0);
+        from.read_exact(&mut frame[payload..])?;
+        if header.decompressed_len().is_some() {
+            frame[payload] ^= 0xff;
+        }
+        to.write_all(&frame)?;
+    }
+}
+
+/// How many KiB go each way for a program that writes and reads a MiB of the same number.
+fn tolls(driver: &str, serve: &str) -> (u64, u64) {
+    let bench = Bench::new();
+    let service = bench.service_at("127.0.0.1:0", &[("TELECL_SERVE_COMPRESSION", serve)]);
+    let (address, toll) = Toll::on(&service, false);
+    let mut command = bench.command(&service, Link::Tcp, "use_or_lose");
+    command.env("TELECL_SERVICES", address).env("TELECL_COMPRESSION", driver);
+    let ended = run(command, SOON).unwrap();
+    assert_eq!((ended.stdout.as_str(), ended.stderr.as_str()), ("served\n", ""), "{ended}");
+    service.wait_without_workers(SOON);
+    (toll.from_driver.load(Ordering::Relaxed) >> 10, toll.from_service.load(Ordering::Relaxed) >> 10)
+}
+
+#[test]
+fn what_repeats_itself_is_short_on_the_wire_both_ways_if_either_side_insists() {
+    for (driver, serve) in [("always", "auto"), ("auto", "always"), ("always", "always")] {
+        let (there, back) = tolls(driver, serve);
+        assert!(there < 32 && back < 64, "{driver}, {serve}: {there} KiB and {back} KiB");
+    }
+}
+
+#[test]
+fn nothing_is_compressed_within_one_machine_or_against_one_sides_will() {
+    for (driver, serve) in [("auto", "auto"), ("off", "always"), ("always", "off")] {
+        let (there, back) = tolls(driver, serve);
+        assert!(there >= 1024 && back >= 1024, "{driver}, {serve}: {there} KiB and {back} KiB");
+    }
+}
+
+#[test]
+fn a_worker_that_lies_about_a_compressed_payload_is_lost_and_the_log_says_why() {
+    let bench = Bench::new();
+    let mut service = bench.service();
+    let (address, _) = Toll::on(&service, true);
+    let mut command = bench.command(&service, Link::Tcp, "use_or_lose");
+    command.env("TELECL_SERVICES", address).env("TELECL_COMPRESSION", "always").env("TELECL_DEBUG", "1");
+    let ended = run(command, SOON).unwrap();
+    assert_eq!(ended.stdout, "lost\n", "{ended}");
+    assert!(ended.stderr.contains("is lost: peer broke the protocol: compressed payload is malformed"), "{ended}");
+    service.wait_without_workers(SOON);
+    bench.assert_serves(&mut service);
 }
 
 // ---- containers ------------------------------------------------------------------------------------------------------

@@ -1,5 +1,5 @@
-//! Runs every C case on the vendor's driver and through telecl, there over TCP and through shared memory, and those with
-//! large transfers over further streams, and demands the same output and exit code each time.
+//! Runs every C case on the vendor's driver and through telecl, there over TCP and through shared memory, and demands
+//! the same output and exit code each time. Cases with large transfers also run over further streams and with compression.
 //!
 //!     cargo test -p telecl-system-tests --test system [FILTER]
 //!
@@ -32,6 +32,14 @@ const NOT_CASES: &[&str] = &["fault_client", "cache_client"];
 
 /// Programs whose transfers are large enough for further streams.
 const STREAMED: &[&str] = &["buffer_transfer", "transfer_mixed", "transfer_order"];
+/// Cases, or whole programs, that are worth another run with everything compressed that can be.
+const COMPRESSED: &[&str] = &[
+    "bulk",
+    "buffer_transfer::forty_eight_mebibytes_arrive_whole_and_come_back_whole",
+    "buffer_map::a_large_map_carries_every_byte_both_ways",
+    "transfer_order::a_rectangle_has_what_was_there_before_the_kernel_behind_it",
+    "transfer_order::reads_and_writes_at_the_same_time_do_not_hold_each_other_up",
+];
 
 fn main() -> ExitCode {
     let arguments = Arguments::from_args();
@@ -63,6 +71,7 @@ fn trials(bench: &Arc<Bench>) -> Result<Vec<Trial>, String> {
                 links.extend(Link::STREAMS);
             }
             let full_name = name.clone();
+            let compressed = COMPRESSED.contains(&program.as_str()) || COMPRESSED.contains(&name.as_str());
             trials.push(Trial::test(name, move || {
                 let setup = bench.setup()?;
                 if telecl_only {
@@ -74,6 +83,10 @@ fn trials(bench: &Arc<Bench>) -> Result<Vec<Trial>, String> {
                 for link in links {
                     judge_pair(&full_name, &direct, &setup.through(&path, &case, link)?)
                         .map_err(|failed| format!("{link}: {}", failed.message().unwrap_or_default()))?;
+                }
+                if compressed {
+                    judge_pair(&full_name, &direct, &setup.compressed(&path, &case)?)
+                        .map_err(|failed| format!("compressed: {}", failed.message().unwrap_or_default()))?;
                 }
                 Ok(())
             }));
@@ -136,12 +149,27 @@ struct Setup {
 impl Setup {
     /// Runs a case through telecl; an error if it went over another link than this.
     fn through(&self, program: &Path, case: &str, link: Link) -> Result<Ended, Failed> {
-        let (_, service) = self.services.iter().find(|(of, _)| *of == link).ok_or("no such service")?;
+        let service = self.service(link)?;
         let mut command = self.vendor.command_over(link, program, service);
         command.arg(case);
         let ended = run(command, LIMIT)?;
         service.check_link(ended.id, link)?;
         Ok(ended)
+    }
+
+    /// As [`Setup::through`], over TCP and with compression.
+    fn compressed(&self, program: &Path, case: &str) -> Result<Ended, Failed> {
+        let service = self.service(Link::Tcp)?;
+        let mut command = self.vendor.command_over(Link::Tcp, program, service);
+        command.arg(case).env("TELECL_COMPRESSION", "always");
+        let ended = run(command, LIMIT)?;
+        service.check_compression(ended.id, true)?;
+        Ok(ended)
+    }
+
+    fn service(&self, link: Link) -> Result<&Service, Failed> {
+        let found = self.services.iter().find(|(of, _)| *of == link);
+        found.map(|(_, service)| service).ok_or_else(|| "no such service".into())
     }
 }
 

@@ -94,6 +94,18 @@ impl Service {
         Err(format!("the program was not served {link}:\n{}", lines.join("\n")))
     }
 
+    /// An error unless the workers of this program, which has ended, had leave to compress what they send, or had not.
+    pub fn check_compression(&self, program: u32, expected: bool) -> Result<(), String> {
+        let log = self.log();
+        let sessions = sessions_of(&log, Some(program));
+        let taken = log.lines().filter(|line| line.contains("connection taken over"));
+        let mut taken = taken.filter(|line| field(line, "session=").is_some_and(|session| sessions.contains(&session)));
+        match taken.find(|line| field(line, "compresses=") != Some(if expected { "true" } else { "false" })) {
+            Some(line) => Err(format!("the worker was to compress ({expected}), but said: {line}")),
+            None => Ok(()),
+        }
+    }
+
     /// As [`Service::check_link`], of all programs there have been.
     pub fn check_all_links(&self, link: Link) -> Result<(), String> {
         let log = self.log();

@@ -120,9 +120,9 @@ fn keep_service(pid: Pid, args: &KeepArgs) -> Outcome {
     let private = launch::private_address(&args.directory);
     let listen = [std::slice::from_ref(&private), &args.listen].concat();
     // One program, one session: no worker is started ahead for a second. What it builds is kept for the next time.
-    let ServeConfig { cache_dir, cache_size, .. } = ServeConfig::load()?;
+    let ServeConfig { cache_dir, cache_size, compression, .. } = ServeConfig::load()?;
     let mut settings = ServeSettings::new(listen, worker);
-    (settings.cache_dir, settings.cache_size) = (cache_dir, cache_size);
+    (settings.cache_dir, settings.cache_size, settings.compression) = (cache_dir, cache_size, compression);
     let watch = move || {
         wait_for_end(pid);
         // The service stops cleanly on SIGTERM, whoever sends it.

@@ -28,6 +28,7 @@ pub(crate) fn serve(args: ServeArgs) -> Outcome {
         warm_workers: config.warm_workers,
         cache_dir: config.cache_dir,
         cache_size: config.cache_size,
+        compression: config.compression,
         worker: worker_command(args.log_format, "info")?,
     };
     run(settings, |addresses| {

@@ -8,7 +8,7 @@ use telecl_net::{Address, ConnectError, FrameReceiver, FrameSender, ReceiveError
 use telecl_opencl::info;
 use telecl_sys::*;
 use telecl_wire::PROTOCOL_VERSION;
-use telecl_wire::handshake::{Handshake, Hello, MAGIC, Ping, Welcome};
+use telecl_wire::handshake::{Compression, Handshake, Hello, MAGIC, Ping, Welcome};
 use telecl_wire::info::Info;
 
 /// How often the distance is measured; the shortest counts, for it has the least waiting in it.
@@ -128,6 +128,7 @@ fn greet(address: &Address, timeout: Duration) -> Result<(Answer, Link<'_>), Sil
         version: env!("CARGO_PKG_VERSION"),
         program: "telecl",
         pid: std::process::id(),
+        compression: Compression::Off,
     };
     let start = Instant::now();
     sender.send(&hello, &[]).map_err(lost)?;

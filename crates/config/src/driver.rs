@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use telecl_net::Address;
+use telecl_net::{Address, Compression};
 
 use crate::settings::Settings;
 use crate::{ConfigError, Environment, INSIDE_SERVICE, Source, StreamCount};
@@ -20,6 +20,8 @@ pub struct DriverConfig {
     pub plain_names: bool,
     /// Whether a service on the same node is used through shared memory, if it can be.
     pub shared_memory: bool,
+    /// Whether bulk data is compressed on its way.
+    pub compression: Compression,
     /// How many further streams a session over TCP has for large transfers.
     pub streams: StreamCount,
     /// Whether the driver writes what it does to stderr.
@@ -36,6 +38,7 @@ impl Default for DriverConfig {
             strict: false,
             plain_names: false,
             shared_memory: true,
+            compression: Compression::Auto,
             streams: StreamCount::Auto,
             debug: false,
             source: Source::default(),
@@ -62,6 +65,7 @@ impl DriverConfig {
             strict: settings.strict.unwrap_or(inert.strict),
             plain_names: settings.plain_names.unwrap_or(inert.plain_names),
             shared_memory: settings.shared_memory.unwrap_or(inert.shared_memory),
+            compression: settings.compression.unwrap_or(inert.compression),
             streams: settings.streams.unwrap_or(inert.streams),
             debug: settings.debug.unwrap_or(inert.debug),
             source: settings.source,

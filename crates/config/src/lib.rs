@@ -28,6 +28,8 @@ pub use value::{StreamCount, parse_duration};
 
 /// A service's address, as it stands in `services` and `listen`.
 pub use telecl_net::Address;
+/// The values of `compression`.
+pub use telecl_net::Compression;
 
 /// Set by the service for its workers: a driver that sees it offers nothing, so that a service never
 /// serves the devices of another service, or its own.

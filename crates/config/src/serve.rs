@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use telecl_net::Address;
+use telecl_net::{Address, Compression};
 
 use crate::settings::Settings;
 use crate::{ConfigError, Environment, Source};
@@ -26,6 +26,8 @@ pub struct ServeConfig {
     pub cache_dir: Option<PathBuf>,
     /// How many bytes of them.
     pub cache_size: u64,
+    /// Whether bulk data is compressed on its way.
+    pub compression: Compression,
     pub source: Source,
 }
 
@@ -42,6 +44,7 @@ impl Default for ServeConfig {
             warm_workers: 1,
             cache_dir: None,
             cache_size: 1 << 30,
+            compression: Compression::Auto,
             source: Source::default(),
         }
     }
@@ -66,6 +69,7 @@ impl ServeConfig {
             warm_workers: settings.warm_workers.map_or(default.warm_workers, |count| count.0),
             cache_dir: settings.cache_dir.map_or_else(|| environment.cache_dir(), |place| place.0),
             cache_size: settings.cache_size.map_or(default.cache_size, |size| size.0),
+            compression: settings.serve_compression.unwrap_or(default.compression),
             source: settings.source,
         })
     }

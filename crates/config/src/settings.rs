@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use telecl_net::Compression;
 use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue};
 
@@ -39,9 +40,19 @@ impl Source {
     }
 }
 
+/// A key has the name of its field, unless that is said otherwise: the driver and the service may have keys of one name.
+macro_rules! key {
+    ($field:ident) => {
+        stringify!($field)
+    };
+    ($field:ident $name:literal) => {
+        $name
+    };
+}
+
 /// One list makes the fields, the reader of the file, the reader of the variables and [`KEYS`].
 macro_rules! settings {
-    ($($field:ident: $kind:ty, $table:literal, $variable:literal;)*) => {
+    ($($field:ident $(($name:literal))?: $kind:ty, $table:literal, $variable:literal;)*) => {
         /// What was configured; `None` leaves the default.
         #[derive(Debug, Default)]
         pub(crate) struct Settings {
@@ -51,13 +62,13 @@ macro_rules! settings {
 
         /// Every key, in the order of the documentation.
         pub const KEYS: &[Key] =
-            &[$(Key { table: $table, name: stringify!($field), variable: $variable },)*];
+            &[$(Key { table: $table, name: key!($field $($name)?), variable: $variable },)*];
 
         impl Settings {
             /// Takes the value of a key from the file; `false` if there is no such key.
             fn set(&mut self, table: &str, name: &str, value: &DeValue<'_>) -> Result<bool, String> {
                 match (table, name) {
-                    $(($table, stringify!($field)) => self.$field = Some(Value::from_toml(value)?),)*
+                    $(($table, key!($field $($name)?)) => self.$field = Some(Value::from_toml(value)?),)*
                     _ => return Ok(false),
                 }
                 Ok(true)
@@ -80,6 +91,7 @@ settings! {
     strict: bool, "", "TELECL_STRICT";
     plain_names: bool, "", "TELECL_PLAIN_NAMES";
     shared_memory: bool, "", "TELECL_SHARED_MEMORY";
+    compression: Compression, "", "TELECL_COMPRESSION";
     streams: StreamCount, "", "TELECL_STREAMS";
     debug: bool, "", "TELECL_DEBUG";
     listen: Listen, "serve", "TELECL_LISTEN";
@@ -90,6 +102,7 @@ settings! {
     warm_workers: Count, "serve", "TELECL_WARM_WORKERS";
     cache_dir: CacheDir, "serve", "TELECL_CACHE_DIR";
     cache_size: Size, "serve", "TELECL_CACHE_SIZE";
+    serve_compression ("compression"): Compression, "serve", "TELECL_SERVE_COMPRESSION";
 }
 
 impl Settings {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use telecl_net::{Address, MAX_STREAMS};
+use telecl_net::{Address, Compression, MAX_STREAMS};
 use toml::de::{DeTable, DeValue};
 
 /// What a key may hold. Both readers say in one sentence what is wrong.
@@ -256,6 +256,24 @@ impl Value for CacheDir {
     }
 }
 
+impl Value for Compression {
+    fn from_text(text: &str) -> Result<Self, String> {
+        match text.trim() {
+            "auto" => Ok(Compression::Auto),
+            "off" => Ok(Compression::Off),
+            "always" => Ok(Compression::Always),
+            other => Err(format!("{other:?} is none of auto, off and always")),
+        }
+    }
+
+    fn from_toml(value: &DeValue<'_>) -> Result<Self, String> {
+        match value {
+            DeValue::String(text) => Compression::from_text(text),
+            other => Err(wrong_type(other, "one of the texts \"auto\", \"off\" and \"always\"")),
+        }
+    }
+}
+
 impl Value for bool {
     fn from_text(text: &str) -> Result<Self, String> {
         match text.trim() {
@@ -377,6 +395,16 @@ mod tests {
         assert_eq!(CacheDir::from_text("none"), Ok(CacheDir(None)));
         assert_eq!(CacheDir::from_text(""), Ok(CacheDir(None)));
         assert!(CacheDir::from_text("cache").unwrap_err().contains("absolute"));
+    }
+
+    #[test]
+    fn compression_is_auto_off_or_always() {
+        assert_eq!(Compression::from_text("auto"), Ok(Compression::Auto));
+        assert_eq!(Compression::from_text(" off"), Ok(Compression::Off));
+        assert_eq!(Compression::from_text("always"), Ok(Compression::Always));
+        for text in ["", "on", "true", "lz4", "Auto"] {
+            assert!(Compression::from_text(text).unwrap_err().contains("auto, off and always"), "{text}");
+        }
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use telecl_config::{DriverConfig, Environment, KEYS, ServeConfig, StreamCount};
+use telecl_config::{Compression, DriverConfig, Environment, KEYS, ServeConfig, StreamCount};
 
 /// A directory of its own with the places where files are looked for, and variables to look them up by.
 struct Place {
@@ -94,6 +94,7 @@ fn a_file_sets_every_key() {
         services = ["node7", "[::1]:80", "unix:/run/telecl.sock"]
         connect_timeout = "500ms"
         strict = true
+        compression = "off"
         debug = true
 
         [serve]
@@ -104,11 +105,13 @@ fn a_file_sets_every_key() {
         warm_workers = 3
         cache_dir = "/srv/telecl"
         cache_size = "10GiB"
+        compression = "always"
         "#,
     );
     let driver = place.driver().unwrap();
     assert_eq!(services(&driver), ["node7:7701", "[::1]:80", "unix:/run/telecl.sock"]);
     assert_eq!((driver.connect_timeout, driver.strict, driver.debug), (Duration::from_millis(500), true, true));
+    assert_eq!(driver.compression, Compression::Off);
     assert_eq!(driver.source.file.as_deref(), Some(path.as_path()));
     let serve = place.serve().unwrap();
     assert_eq!(serve.listen.len(), 2);
@@ -116,6 +119,7 @@ fn a_file_sets_every_key() {
     assert_eq!(serve.handshake_timeout, Duration::from_secs(60));
     assert_eq!((serve.warm_workers, serve.cache_size), (3, 10 << 30));
     assert_eq!(serve.cache_dir.as_deref(), Some(Path::new("/srv/telecl")));
+    assert_eq!(serve.compression, Compression::Always);
 }
 
 #[test]
@@ -150,6 +154,7 @@ fn every_key_has_a_variable() {
         .set("TELECL_STRICT", "true")
         .set("TELECL_PLAIN_NAMES", "1")
         .set("TELECL_SHARED_MEMORY", "0")
+        .set("TELECL_COMPRESSION", "always")
         .set("TELECL_STREAMS", "8")
         .set("TELECL_DEBUG", "1")
         .set("TELECL_LISTEN", "0.0.0.0:9")
@@ -159,12 +164,14 @@ fn every_key_has_a_variable() {
         .set("TELECL_HANDSHAKE_TIMEOUT", "7s")
         .set("TELECL_WARM_WORKERS", "0")
         .set("TELECL_CACHE_DIR", "/cache")
-        .set("TELECL_CACHE_SIZE", "1MiB");
+        .set("TELECL_CACHE_SIZE", "1MiB")
+        .set("TELECL_SERVE_COMPRESSION", "off");
     let driver = place.driver().unwrap();
     assert_eq!((driver.connect_timeout, driver.strict), (Duration::from_secs(60), true));
     assert_eq!((driver.plain_names, driver.shared_memory, driver.debug), (true, false, true));
     assert_eq!(driver.streams, StreamCount::Exactly(8));
     let serve = place.serve().unwrap();
+    assert_eq!((driver.compression, serve.compression), (Compression::Always, Compression::Off));
     assert_eq!((serve.listen[0].to_string().as_str(), serve.local_socket), ("0.0.0.0:9", false));
     assert_eq!(serve.platforms, ["Portable Computing Language", "Intel"]);
     assert_eq!((serve.devices, serve.handshake_timeout), (vec!["cpu".to_owned()], Duration::from_secs(7)));
@@ -409,6 +416,8 @@ fn a_wrong_variable_names_itself() {
         ("TELECL_WARM_WORKERS", "many", "not a whole number"),
         ("TELECL_CACHE_DIR", "here", "neither an absolute path"),
         ("TELECL_CACHE_SIZE", "1", "not a size"),
+        ("TELECL_COMPRESSION", "on", "\"on\" is none of auto, off and always"),
+        ("TELECL_SERVE_COMPRESSION", "1", "none of auto, off and always"),
     ] {
         let message = Place::new().set(variable, value).driver().unwrap_err();
         assert!(message.starts_with(&format!("{variable}: ")) && message.contains(part), "{message}");

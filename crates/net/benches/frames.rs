@@ -14,8 +14,9 @@ use std::os::unix::net::UnixStream;
 use gungraun::prelude::*;
 use telecl_net::{FrameReceiver, FrameSender, Progress, Stream, accept, share_memory};
 use telecl_wire::Ids;
+use telecl_wire::handshake::Ping;
 use telecl_wire::reply::Completed;
-use telecl_wire::request::{Arg, ArgForm, Command, Flush, Message, RunKernel, WriteBuffer};
+use telecl_wire::request::{Arg, ArgForm, Command, Message, RunKernel, WriteBuffer};
 
 const COMMAND: Command<'static> = Command { queue: 0x1_0001, event: 0x1_0002, seen: false, waits: Ids(&[]) };
 
@@ -98,7 +99,7 @@ fn limit(case: &str) -> LibraryBenchmarkConfig {
 #[library_benchmark(teardown = worked)]
 #[bench::run_kernel(args = (to_send(socket(), run_kernel(), &[])), config = limit("push::run_kernel"))]
 #[bench::write(args = (to_send(socket(), write_buffer(), &[7; 64])), config = limit("push::write"))]
-#[bench::flush(args = (to_send(socket(), Flush { queue: 1 }, &[])), config = limit("push::flush"))]
+#[bench::ping(args = (to_send(socket(), Ping { number: 1 }, &[])), config = limit("push::ping"))]
 #[bench::completed(args = (to_send(socket(), completed(), &[])), config = limit("push::completed"))]
 fn push<M: Message<'static>>(ToSend(message, payload, sender): ToSend<M>) -> bool {
     black_box(sender.push(black_box(message), black_box(payload))).is_ok()
@@ -108,7 +109,7 @@ fn push<M: Message<'static>>(ToSend(message, payload, sender): ToSend<M>) -> boo
 #[library_benchmark(teardown = worked)]
 #[bench::run_kernel(args = (to_send(shared(), run_kernel(), &[])), config = limit("send_shared::run_kernel"))]
 #[bench::write(args = (to_send(shared(), write_buffer(), &[7; 64])), config = limit("send_shared::write"))]
-#[bench::flush(args = (to_send(shared(), Flush { queue: 1 }, &[])), config = limit("send_shared::flush"))]
+#[bench::ping(args = (to_send(shared(), Ping { number: 1 }, &[])), config = limit("send_shared::ping"))]
 #[bench::completed(args = (to_send(shared(), completed(), &[])), config = limit("send_shared::completed"))]
 fn send_shared<M: Message<'static>>(ToSend(message, payload, sender): ToSend<M>) -> bool {
     black_box(sender.send(black_box(message), black_box(payload))).is_ok()

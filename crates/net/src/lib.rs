@@ -6,6 +6,8 @@
 
 mod address;
 mod bell;
+mod compress;
+mod decision;
 mod deferred;
 mod idle;
 mod jobs;
@@ -20,6 +22,7 @@ mod testing;
 
 pub use address::{Address, AddressError};
 pub use bell::Bell;
+pub use compress::Compressor;
 pub use deferred::{Coming, Deferred, Due};
 pub use idle::{Idle, LearningSpin, Sleep, Spin, processors_are_few};
 pub use jobs::StreamJobs;
@@ -28,5 +31,7 @@ pub use node::{boot_id, host_name, random_number, random_secret};
 pub use receive::{Frame, FrameReceiver, Payload, Progress, ReceiveError};
 pub use send::FrameSender;
 pub use stream::{ConnectError, Listener, Stream};
+pub use telecl_wire::handshake::Compression;
+
 pub use telecl_shm::{ReceivedSlot, Slot, SlotPool};
 pub use telecl_wire::MAX_STREAMS;

@@ -7,6 +7,7 @@ use telecl_wire::{DecodeError, Header};
 
 use telecl_shm::{Corrupt, ReceivedSlot, SLOT};
 
+use crate::compress::unpack;
 use crate::idle::{Idle, Sleep};
 use crate::shared::{Incoming, corrupt};
 use crate::{Bell, Stream};
@@ -70,15 +71,31 @@ struct Input {
     /// Whether the last frame had bulk data. After it comes more of the same, which is to go straight to where it belongs,
     /// so no more is read than the head of the next frame.
     bulk: bool,
-    /// Bytes of the current payload that are still to come.
+    /// Bytes of the current payload that have not been read.
     unread: usize,
-    /// Where they are, if they do not follow, and how many of them have been read.
-    slot: Option<(ReceivedSlot, usize)>,
-    /// The stream on which they come, if they come on another.
-    stream: Option<usize>,
+    /// Where they are.
+    place: Place,
+    /// A compressed payload on its way from `place` to `place`: as it came, and as it was before.
+    packed: Vec<u8>,
+    unpacked: Vec<u8>,
     idle: Box<dyn Idle>,
     /// Rings for a thread that waits on behalf of others.
     bell: Option<Arc<Bell>>,
+}
+
+/// Where the rest of a payload is.
+#[derive(Debug)]
+enum Place {
+    /// It follows.
+    Stream,
+    /// It follows in so many bytes, compressed.
+    Packed(usize),
+    /// In [`Input::unpacked`], of which so many bytes have been read.
+    Unpacked(usize),
+    /// In shared memory, of which so many bytes have been read.
+    Slot(ReceivedSlot, usize),
+    /// It comes on another stream.
+    Elsewhere(usize),
 }
 
 /// Whether to wait for bytes that are not there.
@@ -102,8 +119,19 @@ impl FrameReceiver {
     fn from_source(source: Source) -> FrameReceiver {
         let buffer = vec![0; READ_AHEAD].into_boxed_slice();
         let idle = Box::new(Sleep);
-        let (slot, stream, bell) = (None, None, None);
-        let input = Input { source, buffer, start: 0, end: 0, bulk: false, unread: 0, slot, stream, idle, bell };
+        let input = Input {
+            source,
+            buffer,
+            start: 0,
+            end: 0,
+            bulk: false,
+            unread: 0,
+            place: Place::Stream,
+            packed: Vec::new(),
+            unpacked: Vec::new(),
+            idle,
+            bell: None,
+        };
         FrameReceiver { input, opcode: 0, body: Vec::new() }
     }
 
@@ -221,9 +249,13 @@ impl FrameReceiver {
                         }
                     }
                     input.unread = header.payload_len();
-                    input.stream = header.stream();
-                    input.bulk = input.unread >= READ_AHEAD && input.stream.is_none();
-                    input.slot = input.open_slot(&header)?;
+                    input.bulk = input.unread >= READ_AHEAD;
+                    // Otherwise it is `Place::Stream` since the payload before was skipped.
+                    if !header.is_plain() {
+                        input.place = input.find(&header)?;
+                        input.unread = header.decompressed_len().unwrap_or(input.unread);
+                        input.bulk &= header.stream().is_none();
+                    }
                     return Ok(Progress::Ready);
                 }
             }
@@ -266,15 +298,22 @@ impl Payload<'_> {
         if target.len() > self.0.unread {
             return Err(DecodeError::Truncated.into());
         }
-        if self.0.stream.is_some() {
-            return Err(DecodeError::BadHeader.into());
-        }
-        match &mut self.0.slot {
-            Some((slot, read)) => {
-                copy(slot, *read, target).map_err(|error| ReceiveError::Io(corrupt(error)))?;
-                *read += target.len();
+        if let Place::Packed(len) = self.0.place {
+            self.0.unpack(len, target)?;
+        } else {
+            match &mut self.0.place {
+                Place::Slot(slot, read) => {
+                    copy(slot, *read, target).map_err(|error| ReceiveError::Io(corrupt(error)))?;
+                    *read += target.len();
+                }
+                Place::Unpacked(read) => {
+                    let rest = &self.0.unpacked[*read..];
+                    target.copy_from_slice(&rest[..target.len()]);
+                    *read += target.len();
+                }
+                Place::Elsewhere(_) => return Err(DecodeError::BadHeader.into()),
+                Place::Stream | Place::Packed(_) => self.0.fill(target)?,
             }
-            None => self.0.fill(target)?,
         }
         self.0.unread -= target.len();
         Ok(())
@@ -282,15 +321,19 @@ impl Payload<'_> {
 
     /// The slot that has the payload, if it is in one and nothing of it has been read: to be used where it is.
     pub fn take_slot(&mut self) -> Option<ReceivedSlot> {
-        let (slot, _) = self.0.slot.take_if(|(_, read)| *read == 0)?;
+        let Place::Slot(_, 0) = self.0.place else { return None };
         self.0.unread = 0;
-        Some(slot)
+        match std::mem::replace(&mut self.0.place, Place::Stream) {
+            Place::Slot(slot, _) => Some(slot),
+            _ => None,
+        }
     }
 
     /// The stream on which the payload comes and how many bytes it has, if it comes on another: whoever takes it reads it
     /// there. It cannot be read here, nor skipped.
     pub fn take_stream(&mut self) -> Option<(usize, usize)> {
-        let stream = self.0.stream.take()?;
+        let Place::Elsewhere(stream) = self.0.place else { return None };
+        self.0.place = Place::Stream;
         Some((stream, std::mem::take(&mut self.0.unread)))
     }
 
@@ -310,14 +353,39 @@ impl Payload<'_> {
 }
 
 impl Input {
-    /// The slot that the header names. Only a peer that shares memory may name one, and no more than it holds.
-    fn open_slot(&self, header: &Header) -> Result<Option<(ReceivedSlot, usize)>, DecodeError> {
-        let Some(index) = header.slot() else { return Ok(None) };
-        let Source::Shared(incoming) = &self.source else { return Err(DecodeError::BadHeader) };
-        if header.payload_len() > SLOT {
-            return Err(DecodeError::TooLong);
+    /// Where a payload is that does not follow as it is. Only a peer that shares memory may name a slot, and no more than
+    /// it holds; and such a peer has no reason to compress, nor other streams.
+    fn find(&self, header: &Header) -> Result<Place, DecodeError> {
+        match (&self.source, header.slot()) {
+            (Source::Socket(_), None) => {
+                Ok(header.stream().map_or(Place::Packed(header.payload_len()), Place::Elsewhere))
+            }
+            (Source::Shared(_), Some(_)) if header.payload_len() > SLOT => Err(DecodeError::TooLong),
+            (Source::Shared(incoming), Some(index)) => {
+                incoming.slot(index).map(|slot| Place::Slot(slot, 0)).ok_or(DecodeError::BadHeader)
+            }
+            (Source::Socket(_), Some(_)) | (Source::Shared(_), None) => Err(DecodeError::BadHeader),
         }
-        incoming.slot(index).map(|slot| Some((slot, 0))).ok_or(DecodeError::BadHeader)
+    }
+
+    /// Fills `target` from the compressed payload of `len` bytes that follows. What is left over waits in memory. None is
+    /// taken beyond what the header has announced.
+    fn unpack(&mut self, len: usize, target: &mut [u8]) -> Result<(), ReceiveError> {
+        let mut packed = std::mem::take(&mut self.packed);
+        packed.resize(len, 0);
+        self.fill(&mut packed)?;
+        if target.len() == self.unread {
+            unpack(&packed, target)?;
+            // Nothing is left.
+            self.place = Place::Stream;
+        } else {
+            self.unpacked.resize(self.unread, 0);
+            unpack(&packed, &mut self.unpacked)?;
+            target.copy_from_slice(&self.unpacked[..target.len()]);
+            self.place = Place::Unpacked(target.len());
+        }
+        self.packed = packed;
+        Ok(())
     }
 
     /// Fills `target`, waiting for it.
@@ -382,14 +450,16 @@ impl Input {
 
     /// Skips what was not read of the payload; `false` if some of it has not arrived.
     fn skip_payload(&mut self, patience: Patience) -> io::Result<bool> {
-        if self.slot.take().is_some() {
-            self.unread = 0;
+        if !matches!(self.place, Place::Stream) {
+            self.unread = match self.place {
+                Place::Packed(len) => len,
+                // What comes there would be taken for something else.
+                Place::Elsewhere(_) => return Err(io::Error::new(io::ErrorKind::InvalidData, DecodeError::BadHeader)),
+                _ => 0,
+            };
+            self.place = Place::Stream;
         }
         while self.unread > 0 {
-            if self.stream.is_some() {
-                // What comes there would be taken for something else.
-                return Err(io::Error::new(io::ErrorKind::InvalidData, DecodeError::BadHeader));
-            }
             if self.start == self.end {
                 match self.read_ahead(patience)? {
                     None => return Ok(false),
@@ -453,7 +523,8 @@ impl Source {
 mod tests {
     use std::os::unix::net::UnixStream;
 
-    use telecl_wire::request::{Flush, Message, Stage};
+    use telecl_wire::handshake::Ping;
+    use telecl_wire::request::{Message, Stage};
 
     use super::*;
     use crate::testing::pair;
@@ -462,11 +533,11 @@ mod tests {
     fn looking_does_not_wait_and_loses_nothing() {
         let (mut sender, mut receiver) = pair();
         assert_eq!(receiver.look().unwrap(), Progress::Nothing);
-        sender.push(&Flush { queue: 7 }, &[]).unwrap();
+        sender.push(&Ping { number: 7 }, &[]).unwrap();
         sender.push(&Stage { id: 8 }, b"payload").unwrap();
         sender.flush().unwrap();
         assert_eq!(receiver.look().unwrap(), Progress::Ready);
-        assert_eq!(receiver.frame().opcode, Flush::OPCODE);
+        assert_eq!(receiver.frame().opcode, Ping::OPCODE);
         assert_eq!(receiver.look().unwrap(), Progress::Ready);
         // The payload is not read, and must not be taken for a frame.
         assert_eq!(receiver.frame().payload.len(), 7);
@@ -482,7 +553,7 @@ mod tests {
         let mut receiver = FrameReceiver::new(Stream::from_fd(b.into()));
         let mut bytes = Vec::new();
         telecl_wire::Field::put(&5u64, &mut bytes);
-        let header = Header::new(Flush::OPCODE, bytes.len(), 0);
+        let header = Header::new(Ping::OPCODE, bytes.len(), 0);
         let frame = [zerocopy::IntoBytes::as_bytes(&header), &bytes].concat();
         for byte in &frame[..frame.len() - 1] {
             std::io::Write::write_all(&mut &a, &[*byte]).unwrap();

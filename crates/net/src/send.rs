@@ -1,17 +1,15 @@
 //! The sending half of a link.
 
-use std::io::{self, IoSlice};
+use std::io;
 
-use rustix::io::Errno;
-use rustix::net::{SendAncillaryBuffer, SendFlags};
 use telecl_wire::Header;
 use telecl_wire::request::Message;
 use zerocopy::IntoBytes;
 
 use telecl_shm::{SLOT, Slot, SlotPool};
 
-use crate::Stream;
 use crate::shared::Outgoing;
+use crate::{Compression, Compressor, Stream};
 
 /// Frames up to this size are joined with their neighbours in one buffer; longer payloads leave
 /// from where they are.
@@ -25,6 +23,8 @@ pub struct FrameSender {
     pending: Vec<u8>,
     /// Bytes that the receiver has not been shown.
     unseen: usize,
+    /// For large payloads over a socket.
+    compressor: Option<Compressor>,
 }
 
 /// Where bytes go.
@@ -44,7 +44,26 @@ impl FrameSender {
     }
 
     fn to_sink(sink: Sink) -> FrameSender {
-        FrameSender { sink, pending: Vec::with_capacity(4096), unseen: 0 }
+        FrameSender { sink, pending: Vec::with_capacity(4096), unseen: 0, compressor: None }
+    }
+
+    /// Compresses large payloads from now on, if that was agreed on and can be of use here: not in shared memory.
+    pub fn set_compression(&mut self, agreed: Compression) {
+        self.compressor = match &self.sink {
+            Sink::Socket(stream) => Compressor::new(agreed, stream),
+            Sink::Shared(_) => None,
+        };
+    }
+
+    /// Whether payloads may be compressed.
+    pub fn compresses(&self) -> bool {
+        self.compressor.is_some()
+    }
+
+    /// Whether a payload of `len` bytes may go on another stream: not if it is to be compressed, or is needed to find out
+    /// whether that pays. If so, it counts as sent.
+    pub fn lets_go(&mut self, len: usize) -> bool {
+        self.compressor.as_mut().is_none_or(|compressor| compressor.lets_go(len))
     }
 
     pub fn stream(&self) -> &Stream {
@@ -91,7 +110,7 @@ impl FrameSender {
             return self.put_in_slot(start, slot);
         }
         match &mut self.sink {
-            Sink::Socket(_) if payload.len() > JOIN_LIMIT => self.transmit(payload),
+            Sink::Socket(_) if payload.len() > JOIN_LIMIT => self.transmit_bulk(start, payload),
             Sink::Socket(_) => {
                 self.pending.extend_from_slice(payload);
                 self.unseen = self.pending.len();
@@ -179,7 +198,22 @@ impl FrameSender {
 
     fn transmit(&mut self, payload: &[u8]) -> io::Result<()> {
         let Sink::Socket(stream) = &self.sink else { return Err(io::ErrorKind::InvalidInput.into()) };
-        let sent = send_all(stream, &self.pending, payload);
+        let sent = stream.send_all(&self.pending, payload);
+        self.transmitted(sent)
+    }
+
+    /// Sends what is pending, which ends with the head of a frame, and the frame's payload.
+    fn transmit_bulk(&mut self, start: usize, payload: &[u8]) -> io::Result<()> {
+        match (&self.sink, &mut self.compressor) {
+            (Sink::Socket(stream), Some(compressor)) => {
+                let sent = compressor.send(stream, &mut self.pending, start, payload);
+                self.transmitted(sent)
+            }
+            _ => self.transmit(payload),
+        }
+    }
+
+    fn transmitted(&mut self, sent: io::Result<()>) -> io::Result<()> {
         // After an error the stream is of no use any more; keeping the bytes would only hold memory.
         self.pending.clear();
         self.unseen = 0;
@@ -187,28 +221,12 @@ impl FrameSender {
     }
 }
 
-pub(crate) fn send_all(stream: &Stream, mut first: &[u8], mut second: &[u8]) -> io::Result<()> {
-    while !first.is_empty() || !second.is_empty() {
-        let parts = [IoSlice::new(first), IoSlice::new(second)];
-        let sent = match rustix::net::sendmsg(stream, &parts, &mut SendAncillaryBuffer::default(), SendFlags::NOSIGNAL)
-        {
-            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-            Ok(sent) => sent,
-            Err(Errno::INTR) => continue,
-            Err(error) => return Err(error.into()),
-        };
-        let from_first = sent.min(first.len());
-        first = &first[from_first..];
-        second = &second[sent - from_first..];
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use std::thread;
 
-    use telecl_wire::request::{Flush, Stage};
+    use telecl_wire::handshake::Ping;
+    use telecl_wire::request::Stage;
 
     use super::*;
     use crate::testing::pair;
@@ -217,7 +235,7 @@ mod tests {
     fn a_closed_peer_is_an_error_not_a_signal() {
         let (mut sender, receiver) = pair();
         drop(receiver);
-        let error = sender.send(&Flush { queue: 1 }, &[]).unwrap_err();
+        let error = sender.send(&Ping { number: 1 }, &[]).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
     }
 
@@ -227,7 +245,7 @@ mod tests {
         let large: Vec<u8> = (0..1 << 20).map(|i| (i % 251) as u8).collect();
         let copy = large.clone();
         let sending = thread::spawn(move || {
-            sender.push(&Flush { queue: 1 }, &[]).unwrap();
+            sender.push(&Ping { number: 1 }, &[]).unwrap();
             sender.push(&Stage { id: 2 }, &copy).unwrap();
             sender.push(&Stage { id: 3 }, b"small").unwrap();
             sender.flush().unwrap();
@@ -239,7 +257,7 @@ mod tests {
             seen.push((opcode, frame.payload.read_to_vec().unwrap()));
         }
         sending.join().unwrap();
-        assert_eq!(seen, [(Flush::OPCODE, vec![]), (Stage::OPCODE, large), (Stage::OPCODE, b"small".to_vec())]);
+        assert_eq!(seen, [(Ping::OPCODE, vec![]), (Stage::OPCODE, large), (Stage::OPCODE, b"small".to_vec())]);
         assert!(receiver.next_frame().unwrap().is_none(), "the stream ends cleanly between frames");
     }
 
@@ -247,20 +265,20 @@ mod tests {
     fn a_payload_on_another_stream_does_not_follow_its_frame() {
         let (mut sender, mut receiver) = pair();
         sender.push_on_stream(&Stage { id: 2 }, 3, 1 << 20).unwrap();
-        sender.send(&Flush { queue: 9 }, &[]).unwrap();
+        sender.send(&Ping { number: 9 }, &[]).unwrap();
         let mut frame = receiver.next_frame().unwrap().unwrap();
         assert_eq!((frame.opcode, frame.payload.len()), (Stage::OPCODE, 1 << 20));
         assert!(frame.payload.read_into(&mut [0; 7]).is_err(), "it cannot be read here");
         assert_eq!(frame.payload.take_stream(), Some((3, 1 << 20)));
         assert_eq!(frame.payload.take_stream(), None);
-        assert_eq!(receiver.next_frame().unwrap().unwrap().opcode, Flush::OPCODE);
+        assert_eq!(receiver.next_frame().unwrap().unwrap().opcode, Ping::OPCODE);
     }
 
     #[test]
     fn a_payload_on_another_stream_cannot_be_skipped() {
         let (mut sender, mut receiver) = pair();
         sender.push_on_stream(&Stage { id: 2 }, 3, 5).unwrap();
-        sender.send(&Flush { queue: 9 }, &[]).unwrap();
+        sender.send(&Ping { number: 9 }, &[]).unwrap();
         assert_eq!(receiver.next_frame().unwrap().unwrap().opcode, Stage::OPCODE);
         assert!(receiver.next_frame().is_err());
     }
@@ -269,9 +287,9 @@ mod tests {
     fn a_payload_that_nobody_read_is_skipped() {
         let (mut sender, mut receiver) = pair();
         sender.push(&Stage { id: 2 }, &[7; 5000]).unwrap();
-        sender.send(&Flush { queue: 9 }, &[]).unwrap();
+        sender.send(&Ping { number: 9 }, &[]).unwrap();
         assert_eq!(receiver.next_frame().unwrap().unwrap().opcode, Stage::OPCODE);
         let frame = receiver.next_frame().unwrap().unwrap();
-        assert_eq!(telecl_wire::decode::<Flush>(frame.body), Ok(Flush { queue: 9 }));
+        assert_eq!(telecl_wire::decode::<Ping>(frame.body), Ok(Ping { number: 9 }));
     }
 }

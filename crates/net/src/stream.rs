@@ -19,7 +19,6 @@ use rustix::net::{
 };
 
 use crate::Address;
-use crate::send::send_all;
 
 /// A connected socket.
 #[derive(Debug)]
@@ -114,7 +113,7 @@ impl Stream {
 
     /// Sends bytes that are no frame.
     pub fn send_payload(&self, bytes: &[u8]) -> io::Result<()> {
-        send_all(self, bytes, &[])
+        self.send_all(bytes, &[])
     }
 
     /// Receives bytes that are no frame; an error if the connection ends before all of them have come.
@@ -132,6 +131,44 @@ impl Stream {
                 Err(error) => return Err(error.into()),
             }
         }
+    }
+
+    /// Sends one after the other, waiting until all has been taken.
+    pub(crate) fn send_all(&self, mut first: &[u8], mut second: &[u8]) -> io::Result<()> {
+        while !first.is_empty() || !second.is_empty() {
+            let sent = self.send_some(&mut first, &mut second, SendFlags::empty())?;
+            if sent == Some(0) {
+                return Err(io::ErrorKind::WriteZero.into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends what there is room for, and shortens the two by it; `None` if that is nothing.
+    pub(crate) fn try_send(&self, first: &mut &[u8], second: &mut &[u8]) -> io::Result<Option<usize>> {
+        self.send_some(first, second, SendFlags::DONTWAIT)
+    }
+
+    fn send_some(&self, first: &mut &[u8], second: &mut &[u8], flags: SendFlags) -> io::Result<Option<usize>> {
+        let parts = [IoSlice::new(first), IoSlice::new(second)];
+        let control = &mut SendAncillaryBuffer::default();
+        let sent = loop {
+            match net::sendmsg(&self.0, &parts, control, SendFlags::NOSIGNAL | flags) {
+                Ok(sent) => break sent,
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) if flags == SendFlags::DONTWAIT => return Ok(None),
+                Err(error) => return Err(error.into()),
+            }
+        };
+        let from_first = sent.min(first.len());
+        *first = &first[from_first..];
+        *second = &second[sent - from_first..];
+        Ok(Some(sent))
+    }
+
+    /// How many bytes the system keeps for the peer until it has taken them; roughly, and it may change.
+    pub(crate) fn send_buffer(&self) -> usize {
+        sockopt::socket_send_buffer_size(&self.0).unwrap_or(0)
     }
 
     /// Sends a byte that wakes the peer. One that does not fit is not needed: others are on their way.
@@ -176,6 +213,16 @@ impl Stream {
     /// Whether descriptors can be sent with bytes.
     pub fn is_unix(&self) -> bool {
         sockopt::socket_domain(&self.0).is_ok_and(|domain| domain == AddressFamily::UNIX)
+    }
+
+    /// Whether both ends are on one machine, as far as their addresses tell.
+    pub(crate) fn is_local(&self) -> bool {
+        let ours = net::getsockname(&self.0).ok().and_then(|any| SocketAddr::try_from(any).ok());
+        let peer = net::getpeername(&self.0).ok().flatten().and_then(|any| SocketAddr::try_from(any).ok());
+        // A Unix socket has other addresses, or none.
+        let (Some(ours), Some(peer)) = (ours, peer) else { return true };
+        let peer = peer.ip().to_canonical();
+        peer.is_loopback() || peer == ours.ip().to_canonical()
     }
 
     /// Whether the peer has closed the connection. Does not wait.

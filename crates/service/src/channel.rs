@@ -15,6 +15,8 @@ use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
 };
 
+use telecl_net::Compression;
+
 /// Names a program by everything that its binary depends on.
 pub(crate) type Key = [u8; 32];
 
@@ -30,7 +32,8 @@ const HEAD: usize = 1 + 8 + 32 + 4;
 pub(crate) enum Kind {
     /// From the worker: the vendor's OpenCL is loaded.
     Ready = 1,
-    /// To the worker, together with a socket: serve this session; `number` is the session's.
+    /// To the worker, together with a socket: serve this session; `number` is the session's, the content is what was
+    /// agreed about compression.
     Begin = 2,
     /// From the worker: the session is mine.
     Begun = 3,
@@ -119,6 +122,13 @@ impl Head {
 
 /// A message, its content, and the socket that came with it.
 pub(crate) type WithSocket = (Head, Vec<u8>, Option<OwnedFd>);
+/// The session that a worker gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Begin {
+    pub(crate) session: u64,
+    /// What driver and service have agreed on.
+    pub(crate) compression: Compression,
+}
 
 /// One end of the channel. Whoever sends from several threads needs a lock of their own.
 #[derive(Debug)]
@@ -153,9 +163,16 @@ impl Channel {
         Ok(Some((head, self.content(head)?)))
     }
 
-    /// A message without content, and a socket with it.
-    pub(crate) fn send_socket(&self, head: Head, socket: BorrowedFd<'_>) -> io::Result<()> {
-        let bytes = head.bytes();
+    /// Gives the other side a session and its socket.
+    pub(crate) fn hand_over(&self, begin: Begin, socket: BorrowedFd<'_>) -> io::Result<()> {
+        let content = telecl_wire::encode(&begin.compression);
+        self.send_socket(Head::new(Kind::Begin).number(begin.session), &content, socket)
+    }
+
+    /// As [`Channel::send`], with a socket; the content is short.
+    pub(crate) fn send_socket(&self, head: Head, content: &[u8], socket: BorrowedFd<'_>) -> io::Result<()> {
+        let head = Head { len: content.len() as u32, ..head };
+        let bytes = [&head.bytes()[..], content].concat();
         let sockets = [socket];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = SendAncillaryBuffer::new(&mut space);
@@ -173,10 +190,13 @@ impl Channel {
     }
 
     /// Waits for a session and its socket; `None` if the other side has none and is gone.
-    pub(crate) fn take_over(&self) -> io::Result<Option<(u64, OwnedFd)>> {
+    pub(crate) fn take_over(&self) -> io::Result<Option<(Begin, OwnedFd)>> {
         match self.receive_with_socket()? {
             None => Ok(None),
-            Some((Head { kind: Kind::Begin, number, .. }, _, Some(socket))) => Ok(Some((number, socket))),
+            Some((Head { kind: Kind::Begin, number: session, .. }, content, Some(socket))) => {
+                let compression = telecl_wire::decode(&content).map_err(io::Error::other)?;
+                Ok(Some((Begin { session, compression }, socket)))
+            }
             Some(_) => Err(io::Error::new(io::ErrorKind::InvalidData, "a session without its socket")),
         }
     }
@@ -250,10 +270,11 @@ mod tests {
     fn a_session_arrives_with_its_socket() {
         let (ours, theirs) = pair();
         let (mut peer, socket) = UnixStream::pair().unwrap();
-        ours.send_socket(Head::new(Kind::Begin).number(42), socket.as_fd()).unwrap();
+        let begin = Begin { session: 42, compression: Compression::Always };
+        ours.hand_over(begin, socket.as_fd()).unwrap();
         drop(socket);
-        let (session, socket) = theirs.take_over().unwrap().unwrap();
-        assert_eq!(session, 42);
+        let (taken, socket) = theirs.take_over().unwrap().unwrap();
+        assert_eq!(taken, begin);
         let mut socket = UnixStream::from(socket);
         socket.write_all(b"x").unwrap();
         let mut byte = [0];
@@ -268,7 +289,7 @@ mod tests {
         let (ours, theirs) = pair();
         let (_peer, socket) = UnixStream::pair().unwrap();
         ours.send(Head::new(Kind::Hit).number(1), b"program").unwrap();
-        ours.send_socket(Head::new(Kind::Join).number(2), socket.as_fd()).unwrap();
+        ours.send_socket(Head::new(Kind::Join).number(2), &[], socket.as_fd()).unwrap();
         ours.send(Head::new(Kind::Build).number(3), &[]).unwrap();
         for (number, has_socket) in [(1, false), (2, true), (3, false)] {
             let (head, _, socket) = theirs.receive_with_socket().unwrap().unwrap();

@@ -9,9 +9,7 @@ use std::hint::black_box;
 use gungraun::prelude::*;
 use telecl_wire::region::Region;
 use telecl_wire::reply::{Completed, Data, FromWorker, Reply};
-use telecl_wire::request::{
-    Arg, ArgForm, Command, Finish, Flush, Kind, Message, ReadBuffer, Release, RunKernel, WriteBuffer,
-};
+use telecl_wire::request::{Arg, ArgForm, Command, Finish, Kind, Message, ReadBuffer, Release, RunKernel, WriteBuffer};
 use telecl_wire::{DecodeError, Ids, Request, WireId, encode as body};
 
 const QUEUE: u64 = 0x1_0001;
@@ -43,10 +41,6 @@ fn read_buffer() -> ReadBuffer<'static> {
 
 fn release() -> Release {
     Release { kind: Kind::Event, id: EVENT }
-}
-
-fn flush() -> Flush {
-    Flush { queue: QUEUE }
 }
 
 fn finish() -> Finish {
@@ -93,7 +87,6 @@ fn limit(case: &str) -> LibraryBenchmarkConfig {
 #[bench::write_buffer(args = (to_send(write_buffer())), config = limit("encode::write_buffer"))]
 #[bench::read_buffer(args = (to_send(read_buffer())), config = limit("encode::read_buffer"))]
 #[bench::release(args = (to_send(release())), config = limit("encode::release"))]
-#[bench::flush(args = (to_send(flush())), config = limit("encode::flush"))]
 #[bench::finish(args = (to_send(finish())), config = limit("encode::finish"))]
 #[bench::completed(args = (to_send(completed())), config = limit("encode::completed"))]
 #[bench::reply(args = (to_send(reply())), config = limit("encode::reply"))]
@@ -109,7 +102,6 @@ fn encode<M: Message<'static>>((message, out): (&'static M, &'static mut Vec<u8>
 #[bench::write_buffer(args = (arrived(write_buffer())), config = limit("decode::write_buffer"))]
 #[bench::read_buffer(args = (arrived(read_buffer())), config = limit("decode::read_buffer"))]
 #[bench::release(args = (arrived(release())), config = limit("decode::release"))]
-#[bench::flush(args = (arrived(flush())), config = limit("decode::flush"))]
 #[bench::finish(args = (arrived(finish())), config = limit("decode::finish"))]
 fn decode((opcode, body): (u16, &'static [u8])) -> Result<Request<'static>, DecodeError> {
     black_box(Request::decode(black_box(opcode), black_box(body)))

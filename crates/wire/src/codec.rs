@@ -23,6 +23,8 @@ pub enum DecodeError {
     BadValue,
     #[error("text is not UTF-8")]
     BadText,
+    #[error("compressed payload is malformed")]
+    BadCompression,
 }
 
 /// The unread rest of a body.

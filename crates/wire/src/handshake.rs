@@ -4,11 +4,35 @@
 //! belongs to the worker. A [`Ping`] is answered by broker and worker alike. On a further connection of the same session
 //! the driver sends [`Join`], and the worker answers [`Joined`]: after that it carries payloads, and nothing else.
 
-use crate::codec::{bodies, messages};
+use crate::codec::{bodies, byte_enums, messages};
 use crate::info::Platform;
 
 /// First bytes of a [`Hello`] and of a [`Join`]: tells our drivers from anything else that may connect.
 pub const MAGIC: [u8; 8] = *b"telecl\r\n";
+
+byte_enums! {
+    /// Whether bulk data is compressed on its way. What is sent to others is a side's wish; what both follow is what the
+    /// two wishes come to.
+    pub enum Compression {
+        /// Where it is faster, which each sender finds out for itself.
+        Auto = 0,
+        Off = 1,
+        /// Whatever gets shorter by it.
+        Always = 2,
+    }
+}
+
+impl Compression {
+    /// What two wishes come to: whoever wants none gets none, and otherwise whoever insists gets it.
+    #[must_use]
+    pub fn and(self, other: Compression) -> Compression {
+        match (self, other) {
+            (Compression::Off, _) | (_, Compression::Off) => Compression::Off,
+            (Compression::Always, _) | (_, Compression::Always) => Compression::Always,
+            (Compression::Auto, Compression::Auto) => Compression::Auto,
+        }
+    }
+}
 
 bodies! {
     /// The driver introduces itself.
@@ -20,6 +44,8 @@ bodies! {
         /// Name and process id of the program, for the log.
         pub program: &'a str,
         pub pid: u32,
+        /// What the driver wishes.
+        pub compression: Compression,
     }
 
     /// The service takes the session and says what it offers.
@@ -38,6 +64,8 @@ bodies! {
         pub boot_id: [u8; 16],
         /// Time the service spent between reading `Hello` and sending this; not part of the round trip.
         pub took_ns: u64,
+        /// What both sides do.
+        pub compression: Compression,
         pub platforms: Vec<Platform<'a>>,
     }
 
@@ -91,5 +119,19 @@ messages! {
         6 => ShareMemory,
         7 => Join,
         8 => Joined,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Compression::{Always, Auto, Off};
+
+    #[test]
+    fn either_side_can_switch_compression_off_and_either_can_insist_on_it() {
+        for (a, b, both) in
+            [(Auto, Auto, Auto), (Auto, Off, Off), (Off, Always, Off), (Auto, Always, Always), (Always, Always, Always)]
+        {
+            assert_eq!((a.and(b), b.and(a)), (both, both), "{a:?} {b:?}");
+        }
     }
 }

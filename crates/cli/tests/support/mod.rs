@@ -6,7 +6,7 @@ use std::thread;
 
 use telecl_net::{FrameReceiver, FrameSender, Stream};
 use telecl_sys::*;
-use telecl_wire::handshake::{Handshake, Pong, Refused, Welcome};
+use telecl_wire::handshake::{Compression, Handshake, Pong, Refused, Welcome};
 use telecl_wire::info::{Device, Info, Platform};
 
 /// `telecl` without the configuration of whoever runs the tests.
@@ -118,6 +118,7 @@ fn welcome() -> Welcome<'static> {
         instance: 1,
         boot_id: [7; 16],
         took_ns: 0,
+        compression: Compression::Auto,
         platforms: vec![Platform {
             index: 0,
             info: vec![info(CL_PLATFORM_NAME, b"Pretence\0")],

@@ -68,7 +68,7 @@ fn discover() -> Vec<Platform> {
         return Vec::new();
     }
     let mut found = Vec::new();
-    for (address, result) in connect_all(&config.services, config.connect_timeout) {
+    for (address, result) in connect_all(&config.services, config.connect_timeout, config.compression) {
         match result {
             Ok(node_and_session) => found.push(node_and_session),
             Err(error) => log::debug(format_args!("no service at {address}: {error}")),
@@ -105,7 +105,8 @@ impl ServiceNode {
         if process::is_exiting() {
             return Err(ClError(CL_DEVICE_NOT_AVAILABLE));
         }
-        let (now, session) = connect(&self.facts.address, self.config.connect_timeout).map_err(|error| {
+        let DriverConfig { connect_timeout, compression, .. } = self.config;
+        let (now, session) = connect(&self.facts.address, connect_timeout, compression).map_err(|error| {
             log::debug(format_args!("no service at {}: {error}", self.facts.address));
             ClError(CL_DEVICE_NOT_AVAILABLE)
         })?;
@@ -127,7 +128,7 @@ impl ServiceNode {
         let possible = self.config.shared_memory && *same_node && !socket.is_empty() && *address != local;
         // In another container the path may be missing, or stand for another service.
         let found = if possible && Path::new(socket).exists() {
-            connect(&local, self.config.connect_timeout).ok()
+            connect(&local, self.config.connect_timeout, self.config.compression).ok()
         } else {
             None
         };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use telecl_net::{Address, ConnectError, FrameReceiver, FrameSender, ReceiveError, Stream, boot_id};
+use telecl_net::{Address, Compression, ConnectError, FrameReceiver, FrameSender, ReceiveError, Stream, boot_id};
 use telecl_wire::handshake::{Handshake, Hello, MAGIC};
 use telecl_wire::info::Info;
 use telecl_wire::{DecodeError, PROTOCOL_VERSION};
@@ -112,11 +112,12 @@ type Connected = (Node, Arc<Session>);
 pub(crate) fn connect_all(
     addresses: &[Address],
     timeout: Duration,
+    compression: Compression,
 ) -> Vec<(Address, Result<Connected, HandshakeError>)> {
     if let [address] = addresses {
         // No thread for the common case, unless a name must be resolved, which knows no deadline.
         if is_numeric(address) {
-            return vec![(address.clone(), connect(address, timeout))];
+            return vec![(address.clone(), connect(address, timeout, compression))];
         }
     }
     let (results, arrivals) = mpsc::channel();
@@ -125,7 +126,7 @@ pub(crate) fn connect_all(
         // A service whose thread does not start counts as one that did not answer.
         let _ = spawn("telecl-connect", 256 << 10, move || {
             // Nobody listens any more if this took too long.
-            let _ = results.send((place, connect(&address, timeout)));
+            let _ = results.send((place, connect(&address, timeout, compression)));
         });
     }
     drop(results);
@@ -145,7 +146,11 @@ fn is_numeric(address: &Address) -> bool {
 }
 
 /// Connects to one service within `timeout` and shakes hands.
-pub(crate) fn connect(address: &Address, timeout: Duration) -> Result<Connected, HandshakeError> {
+pub(crate) fn connect(
+    address: &Address,
+    timeout: Duration,
+    compression: Compression,
+) -> Result<Connected, HandshakeError> {
     let begin = Instant::now();
     let deadline = begin + timeout;
     let stream = Stream::connect(address, deadline).map_err(HandshakeError::Connect)?;
@@ -164,14 +169,15 @@ pub(crate) fn connect(address: &Address, timeout: Duration) -> Result<Connected,
         version: env!("CARGO_PKG_VERSION"),
         program: &program,
         pid: std::process::id(),
+        compression,
     };
     sender.send(&hello, &[]).map_err(io)?;
-    let (node, ticket) = {
+    let (node, agreed, ticket) = {
         let frame = receiver.next_frame()?.ok_or_else(|| io(std::io::ErrorKind::UnexpectedEof.into()))?;
         let answered = hello_sent.elapsed();
         match Handshake::decode(frame.opcode, frame.body).map_err(ReceiveError::Protocol)? {
-            Handshake::Welcome(welcome) => (
-                Node {
+            Handshake::Welcome(welcome) => {
+                let node = Node {
                     address: address.clone(),
                     name: welcome.node.to_owned(),
                     round_trip: answered
@@ -193,9 +199,9 @@ pub(crate) fn connect(address: &Address, timeout: Duration) -> Result<Connected,
                                 .collect(),
                         })
                         .collect(),
-                },
-                Ticket { session: welcome.session, secret: welcome.secret },
-            ),
+                };
+                (node, welcome.compression, Ticket { session: welcome.session, secret: welcome.secret })
+            }
             Handshake::Refused(refused) => {
                 let reason = format!(
                     "{} (it speaks protocol {}, this driver {PROTOCOL_VERSION})",
@@ -207,6 +213,7 @@ pub(crate) fn connect(address: &Address, timeout: Duration) -> Result<Connected,
         }
     };
     receiver.stream().set_receive_timeout(None).map_err(io)?;
+    sender.set_compression(agreed);
     let session = Session::new(address.to_string(), receiver, sender, ticket).map_err(io)?;
     Ok((node, session))
 }

@@ -325,7 +325,7 @@ impl Session {
         batch: &Batch,
     ) -> ClResult<()> {
         let len = source.part_bytes(part);
-        let Some(stream) = self.streams.for_payload(len) else {
+        let Some(stream) = self.streams.for_payload(len, || self.outbox.lets_go(len)) else {
             return self.post(message, source.packed(part, &mut batch.scratch.borrow_mut()));
         };
         self.check_alive()?;

@@ -111,6 +111,11 @@ impl Outbox {
         Ok(sent)
     }
 
+    /// Whether a payload may go on another stream, as far as this one is concerned.
+    pub(super) fn lets_go(&self, len: usize) -> bool {
+        lock(&self.shared.stream).sender.lets_go(len)
+    }
+
     /// Puts a message on the stream whose payload of `len` bytes comes on another. `queue` gives it to that one, so that
     /// payloads are in the order of their frames; `false` if it cannot.
     pub(super) fn put_on_stream<'a>(

@@ -156,9 +156,10 @@ impl Streams {
         }
     }
 
-    /// A stream for a payload of `len` bytes, if it is worth that; waits until one has little to do.
-    pub(super) fn for_payload(&self, len: usize) -> Option<usize> {
-        if len >= LEAST { self.shared.outgoing.wait_for_room() } else { None }
+    /// A stream for a payload of `len` bytes, if it is worth that, and it `may`; waits until one has little to do.
+    pub(super) fn for_payload(&self, len: usize, may: impl FnOnce() -> bool) -> Option<usize> {
+        let outgoing = &self.shared.outgoing;
+        if len >= LEAST && outgoing.any() && may() { outgoing.wait_for_room() } else { None }
     }
 
     /// Sends a part of a write on a stream, after what was given to it before. With `now`, [`Streams::send_now`] follows.

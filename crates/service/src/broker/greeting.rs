@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
-use telecl_net::{FrameSender, Stream};
+use telecl_net::{Compression, FrameSender, Stream};
 use telecl_wire::handshake::{Hello, Join, MAGIC, Ping, Pong};
 use telecl_wire::request::Message;
 use telecl_wire::{DecodeError, Header, PROTOCOL_VERSION, decode};
@@ -16,12 +16,14 @@ use telecl_wire::{DecodeError, Header, PROTOCOL_VERSION, decode};
 /// A hello has two short texts; no stranger makes us take more memory than this.
 const LONGEST_HELLO: usize = 16 << 10;
 
-/// What a driver says about its program.
+/// What a driver says about its program and itself.
 #[derive(Debug)]
 pub(crate) struct Caller {
     pub(crate) program: String,
     pub(crate) pid: u32,
     pub(crate) version: String,
+    /// What it wishes.
+    pub(crate) compression: Compression,
 }
 
 /// The first words on a connection.
@@ -105,6 +107,7 @@ fn parse(opcode: u16, body: &[u8]) -> Result<Introduction, Unwelcome> {
         program: printable(hello.program),
         pid: hello.pid,
         version: printable(hello.version),
+        compression: hello.compression,
     }))
 }
 
@@ -208,7 +211,7 @@ mod tests {
     use std::io::Write;
     use std::os::unix::net::UnixStream;
 
-    use telecl_wire::request::Flush;
+    use telecl_wire::request::Stage;
 
     use super::*;
 
@@ -220,7 +223,8 @@ mod tests {
     }
 
     fn hello(protocol: u32) -> Hello<'static> {
-        Hello { magic: MAGIC, protocol, version: "0.1.0", program: "evil\nname", pid: 7 }
+        let compression = Compression::Always;
+        Hello { magic: MAGIC, protocol, version: "0.1.0", program: "evil\nname", pid: 7, compression }
     }
 
     #[test]
@@ -229,14 +233,15 @@ mod tests {
         let mut sender = FrameSender::new(Stream::from_fd(peer.into()));
         sender.push(&hello(PROTOCOL_VERSION), &[]).unwrap();
         sender.push(&Ping { number: 3 }, &[]).unwrap();
-        sender.push(&Flush { queue: 1 }, &[]).unwrap();
+        sender.push(&Stage { id: 1 }, &[]).unwrap();
         sender.flush().unwrap();
         let Introduction::Hello(caller) = read_introduction(&ours, SOON).unwrap() else { panic!("no hello") };
         assert_eq!((caller.program.as_str(), caller.pid), ("evil?name", 7));
+        assert_eq!(caller.compression, Compression::Always);
         let mut answers = FrameSender::new(ours.try_clone().unwrap());
         assert_eq!(wait_for_request(&ours, &mut answers, SOON).unwrap(), First::Request);
         let mut receiver = telecl_net::FrameReceiver::new(ours);
-        assert_eq!(receiver.next_frame().unwrap().unwrap().opcode, Flush::OPCODE);
+        assert_eq!(receiver.next_frame().unwrap().unwrap().opcode, Stage::OPCODE);
     }
 
     #[test]

@@ -20,7 +20,7 @@ use super::pool::Worker;
 use super::registry::Joins;
 use super::session::ANONYMOUS;
 use super::{Broker, WorkerCommand};
-use crate::channel::{Channel, Head, Kind};
+use crate::channel::{Begin, Channel, Head, Kind};
 use crate::environment;
 use crate::process::exit_code;
 
@@ -36,7 +36,8 @@ pub(crate) fn command(worker: &WorkerCommand) -> Command {
 }
 
 /// Runs the session's worker to its end, however it ends; says how.
-pub(crate) fn work(broker: &Broker, session: u64, stream: Stream, joins: &Joins) -> Result<String, String> {
+pub(crate) fn work(broker: &Broker, begin: Begin, stream: Stream, joins: &Joins) -> Result<String, String> {
+    let session = begin.session;
     broker.sessions.hand_over(session);
     let mut socket = Some(stream);
     // Those that waited may have died unnoticed; the one that is started then has no excuse.
@@ -48,7 +49,7 @@ pub(crate) fn work(broker: &Broker, session: u64, stream: Stream, joins: &Joins)
                 return Err(give_up(socket, &format!("cannot start the worker {program}: {error}")));
             }
         };
-        let ended = run(broker, session, &mut socket, joins, worker);
+        let ended = run(broker, begin, &mut socket, joins, worker);
         // As long as the socket is here, the worker has not touched it, and another can.
         if socket.is_none() {
             return ended;
@@ -65,15 +66,16 @@ pub(crate) fn work(broker: &Broker, session: u64, stream: Stream, joins: &Joins)
 /// the worker's, who then holds the only handle on it: when the worker ends, so does the connection.
 fn run(
     broker: &Broker,
-    session: u64,
+    begin: Begin,
     socket: &mut Option<Stream>,
     joins: &Joins,
     worker: Worker,
 ) -> Result<String, String> {
+    let session = begin.session;
     let Worker { mut child, channel, scratch, .. } = worker;
     debug!(session, worker = child.id(), "worker gets the session");
     broker.sessions.work(session, Pid::from_child(&child));
-    let ending = match attend(broker, session, socket, joins, &channel) {
+    let ending = match attend(broker, begin, socket, joins, &channel) {
         Ok(ending) => ending,
         Err(error) => {
             debug!(session, %error, "the worker's channel broke");
@@ -107,15 +109,15 @@ enum Ending {
 /// Hands the session over, and its streams, and answers what the worker asks, until it closes the channel.
 fn attend(
     broker: &Broker,
-    session: u64,
+    begin: Begin,
     socket: &mut Option<Stream>,
     joins: &Joins,
     channel: &Channel,
 ) -> io::Result<Ending> {
     let mailbox = Arc::new(Mailbox::new()?);
-    let cache = broker.cache.client(session, ANONYMOUS, Arc::clone(&mailbox));
+    let cache = broker.cache.client(begin.session, ANONYMOUS, Arc::clone(&mailbox));
     if let Some(socket) = socket {
-        channel.send_socket(Head::new(Kind::Begin).number(session), socket.as_fd())?;
+        channel.hand_over(begin, socket.as_fd())?;
     }
     loop {
         let mut polled = vec![
@@ -141,7 +143,7 @@ fn attend(
         }
         if ready[2] && begun {
             for (stream, socket) in joins.take() {
-                channel.send_socket(Head::new(Kind::Join).number(stream.into()), socket.as_fd())?;
+                channel.send_socket(Head::new(Kind::Join).number(stream.into()), &[], socket.as_fd())?;
             }
         }
         if ready[0] {

@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::time::Duration;
 
-use telecl_net::Address;
+use telecl_net::{Address, Compression};
 use tracing::{info, warn};
 
 use self::cache::Cache;
@@ -53,6 +53,8 @@ pub struct ServeSettings {
     pub cache_dir: Option<PathBuf>,
     /// How many bytes of them.
     pub cache_size: u64,
+    /// Whether bulk data is compressed on its way, if it is for us to say.
+    pub compression: Compression,
     pub worker: WorkerCommand,
 }
 
@@ -68,6 +70,7 @@ impl ServeSettings {
             warm_workers: 0,
             cache_dir: None,
             cache_size: 1 << 30,
+            compression: Compression::Auto,
             worker,
         }
     }

@@ -15,6 +15,7 @@ use tracing::{debug, info, warn};
 use super::greeting::{Caller, First, Introduction, Unwelcome, read_introduction, wait_for_request};
 use super::registry::Joins;
 use super::{Broker, launch};
+use crate::channel::Begin;
 
 /// How many connections may be about to introduce themselves. Each costs a thread for at most the handshake timeout.
 const MOST_STRANGERS: usize = 256;
@@ -75,7 +76,8 @@ fn attend(stream: Stream, peer: String, stranger: Stranger) {
     let session = broker.next_session.fetch_add(1, Ordering::Relaxed);
     let entered = telecl_net::random_secret().and_then(|secret| {
         let joins = broker.sessions.enter(session, stream.try_clone()?, secret)?;
-        Ok(Conversation { broker: &broker, session, secret, joins })
+        let compression = caller.compression.and(broker.settings.compression);
+        Ok(Conversation { broker: &broker, begin: Begin { session, compression }, secret, joins })
     });
     let conversation = match entered {
         Ok(conversation) => conversation,
@@ -84,7 +86,7 @@ fn attend(stream: Stream, peer: String, stranger: Stranger) {
             return refuse(stream, &error.to_string(), timeout);
         }
     };
-    let Caller { program, pid, version } = caller;
+    let Caller { program, pid, version, .. } = caller;
     info!(session, tenant = ANONYMOUS, peer, program, pid, version, "session opened");
     let ended = conversation.hold(stream, read);
     broker.sessions.leave(session);
@@ -111,7 +113,7 @@ fn join(broker: &Broker, stream: Stream, peer: &str, wanted: &Join) {
 /// A session that has been entered.
 struct Conversation<'b> {
     broker: &'b Broker,
-    session: u64,
+    begin: Begin,
     secret: [u8; 16],
     joins: Arc<Joins>,
 }
@@ -120,7 +122,8 @@ impl Conversation<'_> {
     /// Welcomes, waits for the first request, and leaves the rest to a worker. Both results say how the session ended; an
     /// error is one that an operator may want to know about.
     fn hold(self, stream: Stream, read: Instant) -> Result<String, String> {
-        let Conversation { broker, session, secret, joins } = self;
+        let Conversation { broker, begin, secret, joins } = self;
+        let Begin { session, compression } = begin;
         let timeout = broker.settings.handshake_timeout;
         let failed = |error: io::Error| error.to_string();
         let mut sender = FrameSender::new(stream.try_clone().map_err(failed)?);
@@ -134,6 +137,7 @@ impl Conversation<'_> {
             instance: broker.instance,
             boot_id: broker.boot_id,
             took_ns: 0,
+            compression,
             platforms: broker.offer.platforms.clone(),
         };
         welcome.took_ns = u64::try_from(read.elapsed().as_nanos()).unwrap_or(u64::MAX);
@@ -146,7 +150,7 @@ impl Conversation<'_> {
         }
         stream.set_send_timeout(None).map_err(failed)?;
         drop(sender);
-        launch::work(broker, session, stream, &joins)
+        launch::work(broker, begin, stream, &joins)
     }
 }
 

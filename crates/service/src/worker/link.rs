@@ -70,7 +70,7 @@ impl Link {
     pub(crate) fn push_chunk<'a>(&self, message: &impl Message<'a>, chunk: Chunk) {
         let pushed = match chunk.into_slot() {
             Ok((slot, len)) => self.lock().push_slot(message, slot, len),
-            Err(chunk) => match self.streams.for_payload(chunk.len()) {
+            Err(chunk) => match self.streams.for_payload(chunk.len(), || self.lock().lets_go(chunk.len())) {
                 Some(stream) => self.push_on_stream(message, stream, chunk),
                 None => self.lock().push(message, chunk.bytes()),
             },

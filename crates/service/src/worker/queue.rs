@@ -4,10 +4,9 @@ use std::sync::Arc;
 
 use telecl_opencl::{ClResult, Order, Queue};
 use telecl_sys::*;
-use telecl_wire::request::{CreateQueue, Finish, Flush, Message, SetDefaultDeviceQueue};
+use telecl_wire::request::{CreateQueue, Finish, Message, SetDefaultDeviceQueue};
 
 use super::completion::{Report, Token};
-use super::link::About;
 use super::pending::{Ends, Weight};
 use super::session::Session;
 use super::staging::Pool;
@@ -98,17 +97,6 @@ impl Session {
                 // What cannot be flushed fails in its own events.
                 let _ = entry.queue.flush();
             }
-        }
-    }
-
-    pub(super) fn flush(&mut self, request: &Flush) {
-        let flushed = self.queues.get_mut(request.queue).and_then(|entry| {
-            entry.unflushed = false;
-            entry.queue.flush()
-        });
-        if let Err(error) = flushed {
-            let about = About { opcode: Flush::OPCODE, name: "Flush", queue: request.queue, ..About::default() };
-            self.link.failed(about, error, 0);
         }
     }
 

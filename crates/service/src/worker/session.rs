@@ -408,7 +408,6 @@ impl Session {
             Request::Migrate(m) => self.migrate(&m),
             Request::Marker(m) => self.marker(&m),
             Request::Barrier(m) => self.barrier(&m),
-            Request::Flush(m) => self.flush(&m),
             Request::Finish(m) => self.finish(&m),
         }
         Ok(())

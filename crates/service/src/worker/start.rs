@@ -22,7 +22,7 @@ use super::output::Output;
 use super::session::{Ended, Session};
 use super::watch::StopSignal;
 use super::{inventory, watch};
-use crate::channel::{Channel, Head, Kind};
+use crate::channel::{Begin, Channel, Head, Kind};
 use crate::environment;
 use crate::process::{exit_code, exit_now};
 
@@ -72,17 +72,18 @@ fn start() -> io::Result<Option<(Arc<Link>, FrameReceiver, Session)>> {
     be_called(c"telecl-idle");
     channel.send(Head::new(Kind::Ready), &[])?;
     stop.wait_for(channel.as_fd())?;
-    let Some((number, socket)) = channel.take_over()? else { return Ok(None) };
+    let Some((Begin { session: number, compression }, socket)) = channel.take_over()? else { return Ok(None) };
     be_called(c"telecl-worker");
     let stream = Stream::from_fd(socket);
     // From here on nobody else has the socket: what is read from it now, another worker would miss.
     channel.send(Head::new(Kind::Begun), &[])?;
-    let (sender, receiver) = telecl_net::accept(stream.try_clone()?).unwrap_or_else(|error| {
+    let (mut sender, receiver) = telecl_net::accept(stream.try_clone()?).unwrap_or_else(|error| {
         warn!(session = number, %error, "the driver broke the protocol");
         exit_now(exit_code::BROKEN_PROTOCOL)
     });
-    debug!(session = number, shared_memory = sender.is_shared(), "connection taken over");
-    let shared_memory = sender.is_shared();
+    sender.set_compression(compression);
+    let (shared_memory, compresses) = (sender.is_shared(), sender.compresses());
+    debug!(session = number, shared_memory, compresses, "connection taken over");
     let link = Arc::new(Link::new(sender, number));
     watch::start(stop, stream.try_clone()?, Arc::clone(&link))?;
     let output = Output::start(printed, Arc::clone(&link))?;

@@ -63,9 +63,9 @@ impl Streams {
         Ok(())
     }
 
-    /// A stream for a payload of `len` bytes, if it is worth that; waits until one has little to do.
-    pub(super) fn for_payload(&self, len: usize) -> Option<usize> {
-        if len >= LEAST { self.outgoing.wait_for_room() } else { None }
+    /// A stream for a payload of `len` bytes, if it is worth that, and it `may`; waits until one has little to do.
+    pub(super) fn for_payload(&self, len: usize, may: impl FnOnce() -> bool) -> Option<usize> {
+        if len >= LEAST && self.outgoing.any() && may() { self.outgoing.wait_for_room() } else { None }
     }
 
     /// Sends a chunk on a stream, after those that were given to it before.

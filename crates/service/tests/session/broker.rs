@@ -9,7 +9,7 @@ use telecl_net::{FrameReceiver, FrameSender};
 use telecl_sys::*;
 use telecl_wire::PROTOCOL_VERSION;
 use telecl_wire::handshake::*;
-use telecl_wire::request::{CreateUserEvent, Flush, Message};
+use telecl_wire::request::{CreateUserEvent, Message, Stage};
 
 use crate::client::{Broker, hello};
 
@@ -59,7 +59,7 @@ fn welcome_lists_devices_and_pings_cost_no_worker() {
     }
     assert!(broker.workers().is_empty());
     // The first request starts one, which answers pings as well.
-    sender.send(&Flush { queue: 1 }, &[]).unwrap();
+    sender.send(&Stage { id: 1 }, &[]).unwrap();
     sender.send(&Ping { number: 8 }, &[]).unwrap();
     let mut pongs = Vec::new();
     while pongs.len() < 2 {

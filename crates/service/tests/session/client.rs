@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use telecl_net::{Address, FrameReceiver, FrameSender, Stream};
 use telecl_sys::*;
-use telecl_wire::handshake::{Handshake, Hello, Join, MAGIC, Pong, Welcome};
+use telecl_wire::handshake::{Compression, Handshake, Hello, Join, MAGIC, Pong, Welcome};
 use telecl_wire::region::Region;
 use telecl_wire::reply::*;
 use telecl_wire::request::*;
@@ -162,7 +162,14 @@ pub(crate) struct Client {
 }
 
 pub(crate) fn hello() -> Hello<'static> {
-    Hello { magic: MAGIC, protocol: PROTOCOL_VERSION, version: "test", program: "test", pid: std::process::id() }
+    Hello {
+        magic: MAGIC,
+        protocol: PROTOCOL_VERSION,
+        version: "test",
+        program: "test",
+        pid: std::process::id(),
+        compression: Compression::Auto,
+    }
 }
 
 impl Client {

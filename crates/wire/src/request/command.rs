@@ -161,10 +161,6 @@ bodies! {
         pub command: Command<'a>,
     }
 
-    pub struct Flush {
-        pub queue: u64,
-    }
-
     /// Answered when everything enqueued so far has ended.
     pub struct Finish {
         pub call: u64,

@@ -75,7 +75,6 @@ messages! {
         1214 => Migrate<'a>,
         1215 => Marker<'a>,
         1216 => Barrier<'a>,
-        1217 => Flush,
         1218 => Finish,
     }
 }

@@ -96,8 +96,8 @@ macro_rules! payloads {
 }
 
 make! {
-    handshake::Hello<'a> { magic, protocol, version, program, pid }
-    handshake::Welcome<'a> { session, secret, version, node, socket, instance, boot_id, took_ns, platforms }
+    handshake::Hello<'a> { magic, protocol, version, program, pid, compression }
+    handshake::Welcome<'a> { session, secret, version, node, socket, instance, boot_id, took_ns, compression, platforms }
     handshake::Refused<'a> { reason, protocol }
     handshake::ShareMemory {}
     handshake::Join { magic, protocol, session, secret, stream }
@@ -163,7 +163,6 @@ make! {
     request::Migrate<'a> { command, objects, flags }
     request::Marker<'a> { command }
     request::Barrier<'a> { command }
-    request::Flush { queue }
     request::Finish { call, queue }
     reply::Reply { call, status }
     reply::ReplyPart { call }
@@ -188,14 +187,14 @@ make! {
     reply::Timers { device_ns, host_ns }
 }
 
-make_enums! { request::Kind, request::Target, request::ArgForm, reply::ArgKind }
+make_enums! { handshake::Compression, request::Kind, request::Target, request::ArgForm, reply::ArgKind }
 
 messages! {
     handshake::Handshake {
         Hello, Welcome, Refused, Ping, Pong, ShareMemory, Join, Joined,
     }
     request::Request {
-        Stage, Release, Query, CreateContext, CreateQueue, CreateBuffer, CreateSubBuffer, CreateImage, CreatePipe, CreateSampler, CreateUserEvent, SetUserEventStatus, CreateSubDevices, ImageFormats, DeviceTimers, SetDefaultDeviceQueue, Check, WatchEvent, CreateProgramWithSource, CreateProgramWithIl, CreateProgramWithBinaries, CreateProgramWithBuiltInKernels, SetSpecializationConstant, StoreFile, MakeTree, Build, Compile, Link, ProgramBinaries, CreateKernel, CloneKernel, SetArgs, RunKernel, ReadBuffer, ReadRect, ReadImage, WriteBuffer, WriteRect, WriteImage, CopyBuffer, CopyRect, CopyImage, CopyImageToBuffer, CopyBufferToImage, FillBuffer, FillImage, Migrate, Marker, Barrier, Flush, Finish,
+        Stage, Release, Query, CreateContext, CreateQueue, CreateBuffer, CreateSubBuffer, CreateImage, CreatePipe, CreateSampler, CreateUserEvent, SetUserEventStatus, CreateSubDevices, ImageFormats, DeviceTimers, SetDefaultDeviceQueue, Check, WatchEvent, CreateProgramWithSource, CreateProgramWithIl, CreateProgramWithBinaries, CreateProgramWithBuiltInKernels, SetSpecializationConstant, StoreFile, MakeTree, Build, Compile, Link, ProgramBinaries, CreateKernel, CloneKernel, SetArgs, RunKernel, ReadBuffer, ReadRect, ReadImage, WriteBuffer, WriteRect, WriteImage, CopyBuffer, CopyRect, CopyImage, CopyImageToBuffer, CopyBufferToImage, FillBuffer, FillImage, Migrate, Marker, Barrier, Finish,
     }
     reply::FromWorker {
         Reply, ReplyPart, Completed, StatusReached, Data, Failed, ContextNotice, Output, Closing,
