@@ -301,6 +301,8 @@ fn a_worker_with_slots_that_cannot_be_is_lost() {
     for header in [
         Header::new(Data::OPCODE, body.len(), 100).in_slot(99),
         Header::new(Data::OPCODE, body.len(), (512 << 10) + 1).in_slot(0),
+        // Nobody compresses in memory.
+        Header::new(Data::OPCODE, body.len(), 100).compressed(50),
     ] {
         assert_notices([header.as_bytes(), &body].concat(), 0, 100);
     }
