@@ -120,8 +120,8 @@ fn a_dead_service_does_not_hide_a_living_one() {
 
 // ---- a process dies, or stops ----------------------------------------------------------------------------------------
 
-/// Each of these faults over both links: `tcp::NAME` and `shared_memory::NAME`.
-macro_rules! over_both_links {
+/// Each of these faults over all links: `tcp::NAME`, `shared_memory::NAME` and `streams::NAME`.
+macro_rules! over_all_links {
     ($($name:ident)*) => {
         mod tcp {
             $(#[test] fn $name() { super::$name(super::Link::Tcp) })*
@@ -129,10 +129,13 @@ macro_rules! over_both_links {
         mod shared_memory {
             $(#[test] fn $name() { super::$name(super::Link::SharedMemory) })*
         }
+        mod streams {
+            $(#[test] fn $name() { super::$name(super::Link::Streams(3)) })*
+        }
     };
 }
 
-over_both_links! {
+over_all_links! {
     a_service_killed_during_a_kernel_fails_the_blocked_call
     a_worker_killed_during_a_kernel_fails_the_blocked_call_and_nobody_elses
     callbacks_of_a_lost_session_are_called_with_an_error

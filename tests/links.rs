@@ -541,7 +541,7 @@ const MIB: u64 = 1 << 20;
 fn a_program_needs_little_memory_beyond_its_own() {
     let bench = Bench::new();
     let service = bench.service();
-    for link in Link::ALL {
+    for link in Link::ALL.into_iter().chain(Link::STREAMS) {
         let ended = run(bench.command(&service, link, "measure_transfers"), Duration::from_secs(60)).unwrap();
         assert!(ended.success(), "{link}: {ended}");
         assert_eq!(service.check_link(ended.id, link), Ok(1));
@@ -560,7 +560,7 @@ fn status(process: u32, name: &str) -> u64 {
 fn a_worker_needs_little_memory_for_a_large_read() {
     let bench = Bench::new();
     let service = bench.service();
-    for link in Link::ALL {
+    for link in Link::ALL.into_iter().chain(Link::STREAMS) {
         let mut client = bench.client(&service, link, "read_a_gibibyte_when_told", "ready");
         let worker = service.only_worker();
         // Resets the peak.

@@ -1,5 +1,5 @@
 //! Runs every C case on the vendor's driver and through telecl, there over TCP and through shared memory, and demands
-//! the same output and exit code each time. Cases with large transfers also run over TCP with compression.
+//! the same output and exit code each time. Cases with large transfers also run over further streams and with compression.
 //!
 //!     cargo test -p telecl-system-tests --test system [FILTER]
 //!
@@ -30,6 +30,8 @@ const SKIPPED: i32 = 77;
 /// The clients of `faults.rs` and `cache.rs`; their cases do not stand alone.
 const NOT_CASES: &[&str] = &["fault_client", "cache_client"];
 
+/// Programs whose transfers are large enough for further streams.
+const STREAMED: &[&str] = &["buffer_transfer", "transfer_mixed", "transfer_order"];
 /// Cases, or whole programs, that are worth another run with everything compressed that can be.
 const COMPRESSED: &[&str] = &[
     "bulk",
@@ -64,17 +66,21 @@ fn trials(bench: &Arc<Bench>) -> Result<Vec<Trial>, String> {
     for program in programs.names().iter().filter(|name| !NOT_CASES.contains(&name.as_str())) {
         for (case, telecl_only) in programs.cases(program)? {
             let (bench, path, name) = (Arc::clone(bench), programs.path(program), format!("{program}::{case}"));
+            let mut links = Link::ALL.to_vec();
+            if STREAMED.contains(&program.as_str()) {
+                links.extend(Link::STREAMS);
+            }
             let full_name = name.clone();
             let compressed = COMPRESSED.contains(&program.as_str()) || COMPRESSED.contains(&name.as_str());
             trials.push(Trial::test(name, move || {
                 let setup = bench.setup()?;
                 if telecl_only {
-                    return Link::ALL.into_iter().try_for_each(|link| judge_alone(&setup.through(&path, &case, link)?));
+                    return links.into_iter().try_for_each(|link| judge_alone(&setup.through(&path, &case, link)?));
                 }
                 let mut direct = setup.vendor.command_direct(&path);
                 direct.arg(&case);
                 let direct = run(direct, LIMIT)?;
-                for link in Link::ALL {
+                for link in links {
                     judge_pair(&full_name, &direct, &setup.through(&path, &case, link)?)
                         .map_err(|failed| format!("{link}: {}", failed.message().unwrap_or_default()))?;
                 }
@@ -173,7 +179,7 @@ impl Bench {
             let artifacts = Artifacts::find()?;
             let vendor = Vendor::select(&artifacts)?;
             let start = |link| Service::start(&artifacts, &vendor).map(|service| (link, service));
-            let services = Link::ALL.into_iter().map(start).collect::<Result<_, _>>()?;
+            let services = Link::ALL.into_iter().chain(Link::STREAMS).map(start).collect::<Result<_, _>>()?;
             Ok(Setup { vendor, services })
         });
         made.as_ref().map_err(Failed::from)
@@ -187,6 +193,12 @@ impl Bench {
                 service.wait_without_workers(Duration::from_secs(20));
             }
             service.check_all_links(link)?;
+            if let Link::Streams(_) = link
+                && service.log().contains("connection taken over")
+                && service.streams() == 0
+            {
+                return Err(format!("no stream has ever joined\n{}", service.log()));
+            }
             service.stop()
         });
         stopped.collect::<Result<(), String>>().err()

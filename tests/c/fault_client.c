@@ -158,6 +158,27 @@ CASE_TELECL_ONLY(read_gibibytes) {
     answer("clEnqueueReadBuffer", status);
 }
 
+/* Reads until the session is lost. What it has heard of the end, nobody may touch its memory any more. */
+CASE_TELECL_ONLY(read_until_lost_and_look) {
+    open_device();
+    size_t size = 64u << 20;
+    unsigned char *memory = malloc(size);
+    cl_mem buffer = buffer_of(CL_MEM_READ_WRITE, size, NULL);
+    cl_uchar five = 5;
+    OK(clEnqueueFillBuffer(queue, buffer, &five, 1, 0, size, 0, NULL, NULL));
+    cl_int status = CL_SUCCESS;
+    while (status == CL_SUCCESS) {
+        say("reading");
+        cl_event event;
+        status = clEnqueueReadBuffer(queue, buffer, CL_FALSE, 0, size, memory, 0, NULL, &event);
+        if (status == CL_SUCCESS) status = clWaitForEvents(1, &event);
+    }
+    memset(memory, 17, size);
+    usleep(300000);
+    CHECK(memory[0] == 17 && memcmp(memory, memory + 1, size - 1) == 0, "the memory was written after the end");
+    say("left alone");
+}
+
 enum { WORKERS = 8, PIECE = 3 << 20 };
 
 static int at_work, lost;

@@ -86,7 +86,7 @@ impl Service {
         });
         let sessions = sessions_of(&log, Some(program));
         let used: Vec<Link> = sessions.iter().filter_map(|session| link_of(&log, session)).collect();
-        if used.iter().all(|used| *used == link) {
+        if used.iter().all(|used| *used == link.first()) {
             return Ok(used.len());
         }
         let of_program = |line: &&str| field(line, "session=").is_some_and(|session| sessions.contains(&session));
@@ -109,10 +109,18 @@ impl Service {
     /// As [`Service::check_link`], of all programs there have been.
     pub fn check_all_links(&self, link: Link) -> Result<(), String> {
         let log = self.log();
-        match sessions_of(&log, None).iter().find(|session| link_of(&log, session).is_some_and(|used| used != link)) {
+        match sessions_of(&log, None)
+            .iter()
+            .find(|session| link_of(&log, session).is_some_and(|used| used != link.first()))
+        {
             Some(session) => Err(format!("session {session} was not served {link}\n{log}")),
             None => Ok(()),
         }
+    }
+
+    /// How many streams have joined sessions so far.
+    pub fn streams(&self) -> usize {
+        self.log().matches("stream joined").count()
     }
 
     /// The process ids of the workers that have a session.
@@ -233,7 +241,7 @@ fn stat(process: u32) -> Option<Stat> {
 fn service_command(artifacts: &Artifacts, vendor: &Vendor, address: &str, log: File) -> Command {
     let mut command = vendor.command_direct(&artifacts.telecl);
     // Workers say which link they have at the level for developers.
-    command.env("RUST_LOG", "info,telecl_service::worker::start=debug");
+    command.env("RUST_LOG", "info,telecl_service::worker::start=debug,telecl_service::worker::streams=debug");
     command.args(["serve", "--listen", address]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
     // A test that wants files names a directory of its own.
     command.env("TELECL_CACHE_DIR", "none");

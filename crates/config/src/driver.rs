@@ -5,7 +5,7 @@ use std::time::Duration;
 use telecl_net::{Address, Compression};
 
 use crate::settings::Settings;
-use crate::{ConfigError, Environment, INSIDE_SERVICE, Source};
+use crate::{ConfigError, Environment, INSIDE_SERVICE, Source, StreamCount};
 
 /// The driver's configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +22,8 @@ pub struct DriverConfig {
     pub shared_memory: bool,
     /// Whether bulk data is compressed on its way.
     pub compression: Compression,
+    /// How many further streams a session over TCP has for large transfers.
+    pub streams: StreamCount,
     /// Whether the driver writes what it does to stderr.
     pub debug: bool,
     pub source: Source,
@@ -37,6 +39,7 @@ impl Default for DriverConfig {
             plain_names: false,
             shared_memory: true,
             compression: Compression::Auto,
+            streams: StreamCount::Auto,
             debug: false,
             source: Source::default(),
         }
@@ -63,6 +66,7 @@ impl DriverConfig {
             plain_names: settings.plain_names.unwrap_or(inert.plain_names),
             shared_memory: settings.shared_memory.unwrap_or(inert.shared_memory),
             compression: settings.compression.unwrap_or(inert.compression),
+            streams: settings.streams.unwrap_or(inert.streams),
             debug: settings.debug.unwrap_or(inert.debug),
             source: settings.source,
         })

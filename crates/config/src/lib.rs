@@ -24,7 +24,7 @@ pub use environment::Environment;
 pub use error::ConfigError;
 pub use serve::ServeConfig;
 pub use settings::{KEYS, Key, Source};
-pub use value::parse_duration;
+pub use value::{StreamCount, parse_duration};
 
 /// A service's address, as it stands in `services` and `listen`.
 pub use telecl_net::Address;

@@ -12,7 +12,7 @@ use crate::Environment;
 use crate::error::ConfigError;
 use crate::file::{self, Found, line_at};
 use crate::nearest::nearest;
-use crate::value::{CacheDir, Count, Listen, Names, Services, Size, Value, table};
+use crate::value::{CacheDir, Count, Listen, Names, Services, Size, StreamCount, Value, table};
 
 /// A key of the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,6 +92,7 @@ settings! {
     plain_names: bool, "", "TELECL_PLAIN_NAMES";
     shared_memory: bool, "", "TELECL_SHARED_MEMORY";
     compression: Compression, "", "TELECL_COMPRESSION";
+    streams: StreamCount, "", "TELECL_STREAMS";
     debug: bool, "", "TELECL_DEBUG";
     listen: Listen, "serve", "TELECL_LISTEN";
     local_socket: bool, "serve", "TELECL_LOCAL_SOCKET";

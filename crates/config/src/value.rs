@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use telecl_net::{Address, Compression};
+use telecl_net::{Address, Compression, MAX_STREAMS};
 use toml::de::{DeTable, DeValue};
 
 /// What a key may hold. Both readers say in one sentence what is wrong.
@@ -32,6 +32,14 @@ pub(crate) struct Names(pub(crate) Vec<String>);
 /// A small number of something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Count(pub(crate) usize);
+
+/// How many streams a session has beside its first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StreamCount {
+    /// As many as pay, when they pay.
+    Auto,
+    Exactly(usize),
+}
 
 /// A number of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -169,6 +177,26 @@ impl Value for Count {
         match value {
             DeValue::Integer(number) => Count::from_text(&number.to_string()),
             other => Err(wrong_type(other, "a whole number, without quotes")),
+        }
+    }
+}
+
+impl Value for StreamCount {
+    fn from_text(text: &str) -> Result<Self, String> {
+        let text = text.trim();
+        if text == "auto" {
+            return Ok(StreamCount::Auto);
+        }
+        let count = text.parse().ok().filter(|count| *count <= MAX_STREAMS);
+        let error = || format!("\"{text}\" is neither \"auto\" nor a whole number from 0 to {MAX_STREAMS}");
+        count.map(StreamCount::Exactly).ok_or_else(error)
+    }
+
+    fn from_toml(value: &DeValue<'_>) -> Result<Self, String> {
+        match value {
+            DeValue::String(text) => StreamCount::from_text(text),
+            DeValue::Integer(number) => StreamCount::from_text(&number.to_string()),
+            other => Err(wrong_type(other, "\"auto\", or a whole number without quotes")),
         }
     }
 }

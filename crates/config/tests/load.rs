@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use telecl_config::{Compression, DriverConfig, Environment, KEYS, ServeConfig};
+use telecl_config::{Compression, DriverConfig, Environment, KEYS, ServeConfig, StreamCount};
 
 /// A directory of its own with the places where files are looked for, and variables to look them up by.
 struct Place {
@@ -155,6 +155,7 @@ fn every_key_has_a_variable() {
         .set("TELECL_PLAIN_NAMES", "1")
         .set("TELECL_SHARED_MEMORY", "0")
         .set("TELECL_COMPRESSION", "always")
+        .set("TELECL_STREAMS", "8")
         .set("TELECL_DEBUG", "1")
         .set("TELECL_LISTEN", "0.0.0.0:9")
         .set("TELECL_LOCAL_SOCKET", "false")
@@ -168,6 +169,7 @@ fn every_key_has_a_variable() {
     let driver = place.driver().unwrap();
     assert_eq!((driver.connect_timeout, driver.strict), (Duration::from_secs(60), true));
     assert_eq!((driver.plain_names, driver.shared_memory, driver.debug), (true, false, true));
+    assert_eq!(driver.streams, StreamCount::Exactly(8));
     let serve = place.serve().unwrap();
     assert_eq!((driver.compression, serve.compression), (Compression::Always, Compression::Off));
     assert_eq!((serve.listen[0].to_string().as_str(), serve.local_socket), ("0.0.0.0:9", false));
@@ -175,6 +177,22 @@ fn every_key_has_a_variable() {
     assert_eq!((serve.devices, serve.handshake_timeout), (vec!["cpu".to_owned()], Duration::from_secs(7)));
     assert_eq!((serve.warm_workers, serve.cache_dir, serve.cache_size), (0, Some("/cache".into()), 1 << 20));
     assert_eq!(driver.source.variables, KEYS.iter().map(|key| key.variable).collect::<Vec<_>>());
+}
+
+#[test]
+fn streams_are_a_few_or_as_many_as_pay() {
+    for (text, streams) in
+        [("\"auto\"", StreamCount::Auto), ("0", StreamCount::Exactly(0)), ("3", StreamCount::Exactly(3))]
+    {
+        let place = Place::new();
+        place.file("etc/telecl.toml", format!("streams = {text}"));
+        assert_eq!(place.driver().unwrap().streams, streams);
+    }
+    assert_eq!(Place::new().driver().unwrap().streams, StreamCount::Auto);
+    for wrong in ["9", "-1", "many", "1.5"] {
+        let message = Place::new().set("TELECL_STREAMS", wrong).driver().unwrap_err();
+        assert!(message.contains("neither \"auto\" nor a whole number from 0 to 8"), "{message}");
+    }
 }
 
 #[test]

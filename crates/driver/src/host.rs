@@ -1,6 +1,7 @@
 //! Memory of the program (or our own mapped memory) that transfers read and fill.
 
 use std::any::Any;
+use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -66,6 +67,16 @@ impl HostBox {
         HostBox { start, size, unit, row_pitch, slice_pitch, _owner: owner }
     }
 
+    /// Bytes in a row, to be read.
+    ///
+    /// # Safety
+    /// Neither the box nor a clone of it is used after the borrow has ended, nor as the target of a read.
+    pub(crate) unsafe fn of_bytes(bytes: &[u8]) -> HostBox {
+        let start = HostPointer(NonNull::from(bytes).cast());
+        let len = bytes.len() as u64;
+        HostBox { start, size: [len, 1, 1], unit: 1, row_pitch: len, slice_pitch: len, _owner: None }
+    }
+
     pub(crate) fn size(&self) -> [u64; 3] {
         self.size
     }
@@ -73,6 +84,11 @@ impl HostBox {
     /// How many bytes it holds.
     pub(crate) fn bytes(&self) -> u64 {
         self.size.iter().product::<u64>() * self.unit
+    }
+
+    /// How many bytes a part of it holds.
+    pub(crate) fn part_bytes(&self, part: &Region) -> usize {
+        (part.size.iter().product::<u64>() * self.unit) as usize
     }
 
     pub(crate) fn unit(&self) -> u64 {
@@ -108,13 +124,51 @@ impl HostBox {
         }
         let spans = self.spans(part)?;
         // SAFETY: the spans lie within the box, which is writable by the contract of `new`, and do not
-        // overlap; `&mut self` and the session's single receiver thread make the access exclusive.
+        // overlap; `&mut self` makes the access exclusive, and so does the session's receiver: it has
+        // parts received at the same time only if they do not overlap (`Backlog` in session/receive.rs).
         Some(
             spans
                 .into_iter()
                 .map(|(offset, len)| unsafe { std::slice::from_raw_parts_mut(self.start.0.as_ptr().add(offset), len) })
                 .collect(),
         )
+    }
+
+    /// Has `part` filled with `len` bytes that `receive` brings: straight into memory where they lie together. `None` if
+    /// the part is not within the box or does not have that many bytes.
+    pub(crate) fn fill<E>(
+        &mut self,
+        part: &Region,
+        len: usize,
+        receive: impl FnOnce(&mut [u8]) -> Result<(), E>,
+    ) -> Option<Result<(), E>> {
+        let mut spans = self.fill_target(part, len)?;
+        if let [single] = &mut spans[..] {
+            return Some(receive(single));
+        }
+        let mut scratch = vec![0; len];
+        let received = receive(&mut scratch);
+        if received.is_ok() {
+            let mut rest = &scratch[..];
+            for span in spans {
+                let (bytes, after) = rest.split_at(span.len());
+                span.copy_from_slice(bytes);
+                rest = after;
+            }
+        }
+        Some(received)
+    }
+
+    /// The addresses between which the bytes of `part` lie. `None` if the part is not within the box or does not have `len`
+    /// bytes.
+    pub(crate) fn range(&self, part: &Region, len: usize) -> Option<Range<usize>> {
+        if part.volume()?.checked_mul(self.unit)? != len as u64 {
+            return None;
+        }
+        let spans = self.spans(part)?;
+        let start = self.start.address();
+        let end = spans.last().map_or(0, |(offset, len)| offset + len);
+        Some(start + spans.first().map_or(0, |(offset, _)| *offset)..start + end)
     }
 
     /// The bytes of `part`, packed: straight from memory where they lie together, else through `scratch`.
@@ -211,6 +265,24 @@ mod tests {
             row.fill(fill);
         }
         assert_eq!(memory[..8], [100, 100, 2, 3, 101, 101, 6, 7]);
+    }
+
+    #[test]
+    fn bytes_that_come_in_one_piece_are_put_into_rows() {
+        let mut memory: Vec<u8> = vec![9; 24];
+        let mut host = box_over(&mut memory, [2, 2, 2], 4, 12);
+        let part = Region { origin: [0, 0, 1], size: [2, 2, 1] };
+        let received = host.fill(&part, 4, |bytes| {
+            bytes.copy_from_slice(&[1, 2, 3, 4]);
+            Ok::<(), ()>(())
+        });
+        assert_eq!(
+            (received, host.range(&part, 4)),
+            (Some(Ok(())), Some(memory.as_ptr() as usize + 12..memory.as_ptr() as usize + 18))
+        );
+        assert_eq!(memory[12..], [1, 2, 9, 9, 3, 4, 9, 9, 9, 9, 9, 9]);
+        assert_eq!(host.fill(&part, 5, |_| Ok::<(), ()>(())), None);
+        assert_eq!(host.range(&Region::whole([3, 2, 2]), 12), None);
     }
 
     #[test]

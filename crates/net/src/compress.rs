@@ -17,6 +17,9 @@ const SAMPLE: usize = 64 << 10;
 /// A link's pace is measured with at least so many bytes.
 const STRETCH: usize = 256 << 10;
 
+/// What a link takes without making the sender wait, while other streams could take it, needs no compression.
+const UNHINDERED: usize = 8 << 20;
+
 /// Sends large payloads over one socket, compressed where that pays. Every socket has its own.
 pub struct Compressor {
     /// Whether it pays; `None` if it does not matter.
@@ -24,6 +27,8 @@ pub struct Compressor {
     table: CompressTable,
     packed: Vec<u8>,
     flow: Flow,
+    /// Bytes that went as they are since the link's pace was measured last.
+    unhindered: usize,
 }
 
 impl Compressor {
@@ -36,7 +41,8 @@ impl Compressor {
             Compression::Auto => Some(Decision::new()),
             Compression::Always => None,
         };
-        Some(Compressor { decision, table: CompressTable::small(), packed: Vec::new(), flow: Flow::default() })
+        let (table, packed, flow) = (CompressTable::small(), Vec::new(), Flow::default());
+        Some(Compressor { decision, table, packed, flow, unhindered: 0 })
     }
 
     /// Sends `head` and the payload of the last frame in it, whose header is at `start`, and which is not compressed yet.
@@ -48,7 +54,12 @@ impl Compressor {
         match &mut self.decision {
             Some(decision) if !decision.is_on() => {
                 if decision.wants_measure() {
-                    self.flow.send(stream, head, payload, |bytes, time| decision.link_took(bytes, time))?;
+                    self.unhindered += payload.len();
+                    let unhindered = &mut self.unhindered;
+                    self.flow.send(stream, head, payload, |bytes, time| {
+                        *unhindered = 0;
+                        decision.link_took(bytes, time);
+                    })?;
                 } else {
                     self.flow.forget();
                     stream.send_all(head, payload)?;
@@ -72,6 +83,21 @@ impl Compressor {
             decision.sent_packed(payload.len(), len, begin.elapsed());
         }
         Ok(())
+    }
+
+    /// Whether a payload of `len` bytes may go on another stream, as it is; then it counts as sent.
+    pub(crate) fn lets_go(&mut self, len: usize) -> bool {
+        let Some(decision) = self.decision.as_mut().filter(|decision| !decision.is_on()) else { return false };
+        if decision.wants_measure() {
+            if self.unhindered < UNHINDERED {
+                return false;
+            }
+            self.unhindered = 0;
+            decision.give_up();
+        }
+        self.flow.forget();
+        decision.sent_plain(len);
+        true
     }
 
     /// Compresses a part from the middle: what data begins with is often special.
@@ -202,12 +228,38 @@ mod tests {
     use super::*;
     use crate::{FrameReceiver, FrameSender, Progress, ReceiveError};
 
+    const MIB: usize = 1 << 20;
+
     /// Two ends of a connection over loopback.
     fn sockets() -> (Stream, Stream) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (far, _) = listener.accept().unwrap();
         (Stream::from_fd(near.into()), Stream::from_fd(far.into()))
+    }
+
+    #[test]
+    fn payloads_go_on_other_streams_when_it_is_clear_that_they_are_not_compressed() {
+        let (near, _far) = sockets();
+        let decision = Some(Decision::new());
+        let compressor = || Compressor::new(Compression::Always, &near).unwrap();
+        assert!(!compressor().lets_go(MIB), "always compressed");
+        let mut compressor = Compressor { decision, ..compressor() };
+        assert!(!compressor.lets_go(MIB), "nothing is known about the link");
+        // A link that never makes the sender wait.
+        compressor.unhindered = UNHINDERED;
+        let gone = (0..100).take_while(|_| compressor.lets_go(MIB)).count();
+        assert!((8..16).contains(&gone), "after {gone} MiB the link is measured again");
+        // One of 1 Gbit/s, on which a sample promises much.
+        let decision = compressor.decision.as_mut().unwrap();
+        for _ in 0..16 {
+            decision.link_took(MIB, Duration::from_millis(9));
+            decision.sent_plain(MIB);
+        }
+        assert!(decision.wants_sample());
+        decision.sampled(SAMPLE, SAMPLE / 2, Duration::from_micros(100));
+        compressor.unhindered = UNHINDERED;
+        assert!(!compressor.lets_go(MIB));
     }
 
     fn link() -> (FrameSender, FrameReceiver) {

@@ -105,7 +105,8 @@ impl Decision {
         }
     }
 
-    fn give_up(&mut self) {
+    /// Compressing does not pay, or is not needed.
+    pub(crate) fn give_up(&mut self) {
         (self.trial, self.link, self.rest, self.share) = (None, LinkPace::default(), self.pause, FIRST_SHARE);
         self.pause = (2 * self.pause).min(LONGEST_PAUSE);
     }

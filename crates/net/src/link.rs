@@ -1,12 +1,12 @@
-//! How a connection becomes a link through shared memory.
+//! How a connection becomes a link through shared memory, or a further stream of a session.
 
 use std::io;
 use std::os::fd::AsFd;
 
 use telecl_shm::{Segment, Side};
-use telecl_wire::Header;
-use telecl_wire::handshake::ShareMemory;
+use telecl_wire::handshake::{Handshake, Join, ShareMemory};
 use telecl_wire::request::Message;
+use telecl_wire::{DecodeError, Header, encode};
 use zerocopy::IntoBytes;
 
 use crate::shared::halves;
@@ -47,5 +47,26 @@ pub fn accept(stream: Stream) -> Result<(FrameSender, FrameReceiver), ReceiveErr
             receiver.put_back(&first[..received]);
             Ok((sender, receiver))
         }
+    }
+}
+
+/// The driver's side of a further stream: introduces the connection, and waits for the worker. Reads no more than its
+/// answer: what follows are payloads.
+pub fn join(stream: &Stream, join: &Join) -> Result<(), ReceiveError> {
+    const LONGEST: usize = 4 << 10;
+    let body = encode(join);
+    stream.send_payload(&[Header::new(Join::OPCODE, body.len(), 0).as_bytes(), &body].concat())?;
+    let mut header = [0; Header::LEN];
+    stream.receive_payload(&mut header)?;
+    let header = Header::parse(&header)?;
+    if header.body_len() > LONGEST || header.payload_len() > 0 {
+        return Err(DecodeError::TooLong.into());
+    }
+    let mut body = vec![0; header.body_len()];
+    stream.receive_payload(&mut body)?;
+    match Handshake::decode(header.opcode.get(), &body)? {
+        Handshake::Joined(joined) if joined.stream == join.stream => Ok(()),
+        Handshake::Refused(refused) => Err(io::Error::other(refused.reason).into()),
+        _ => Err(DecodeError::BadValue.into()),
     }
 }

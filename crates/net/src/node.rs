@@ -2,6 +2,9 @@
 
 use std::fs;
 use std::hash::{BuildHasher, RandomState};
+use std::io;
+
+use rustix::rand::GetRandomFlags;
 
 /// The kernel's boot id: equal on both ends of a link means that they run on the same node, also
 /// across containers. Zeros where the system has none; zeros are equal to nothing.
@@ -15,6 +18,14 @@ pub fn boot_id() -> [u8; 16] {
 pub fn random_number() -> u64 {
     // The keys of a hash table come from the system's random source.
     RandomState::new().hash_one(std::process::id())
+}
+
+/// What nobody can guess, from the system's random source.
+pub fn random_secret() -> io::Result<[u8; 16]> {
+    let mut secret = [0; 16];
+    // So few bytes come at once or not at all.
+    rustix::rand::getrandom(&mut secret, GetRandomFlags::empty())?;
+    Ok(secret)
 }
 
 /// The node's host name, or `unknown`.

@@ -94,6 +94,8 @@ enum Place {
     Unpacked(usize),
     /// In shared memory, of which so many bytes have been read.
     Slot(ReceivedSlot, usize),
+    /// It comes on another stream.
+    Elsewhere(usize),
 }
 
 /// Whether to wait for bytes that are not there.
@@ -183,7 +185,7 @@ impl FrameReceiver {
         let payload = match self.input.place {
             Place::Stream => self.input.unread,
             Place::Packed(len) => len,
-            Place::Unpacked(_) | Place::Slot(..) => 0,
+            Place::Unpacked(_) | Place::Slot(..) | Place::Elsewhere(_) => 0,
         };
         let rest = self.input.buffer[self.input.start..self.input.end].get(payload..)?;
         Header::parse(rest.first_chunk()?).ok().map(|header| header.opcode.get())
@@ -258,6 +260,7 @@ impl FrameReceiver {
                     if !header.is_plain() {
                         input.place = input.find(&header)?;
                         input.unread = header.decompressed_len().unwrap_or(input.unread);
+                        input.bulk &= header.stream().is_none();
                     }
                     return Ok(Progress::Ready);
                 }
@@ -314,6 +317,7 @@ impl Payload<'_> {
                     target.copy_from_slice(&rest[..target.len()]);
                     *read += target.len();
                 }
+                Place::Elsewhere(_) => return Err(DecodeError::BadHeader.into()),
                 Place::Stream | Place::Packed(_) => self.0.fill(target)?,
             }
         }
@@ -329,6 +333,14 @@ impl Payload<'_> {
             Place::Slot(slot, _) => Some(slot),
             _ => None,
         }
+    }
+
+    /// The stream on which the payload comes and how many bytes it has, if it comes on another: whoever takes it reads it
+    /// there. It cannot be read here, nor skipped.
+    pub fn take_stream(&mut self) -> Option<(usize, usize)> {
+        let Place::Elsewhere(stream) = self.0.place else { return None };
+        self.0.place = Place::Stream;
+        Some((stream, std::mem::take(&mut self.0.unread)))
     }
 
     /// All of the rest.
@@ -348,10 +360,12 @@ impl Payload<'_> {
 
 impl Input {
     /// Where a payload is that does not follow as it is. Only a peer that shares memory may name a slot, and no more than
-    /// it holds; and such a peer has no reason to compress.
+    /// it holds; and such a peer has no reason to compress, nor other streams.
     fn find(&self, header: &Header) -> Result<Place, DecodeError> {
         match (&self.source, header.slot()) {
-            (Source::Socket(_), None) => Ok(Place::Packed(header.payload_len())),
+            (Source::Socket(_), None) => {
+                Ok(header.stream().map_or(Place::Packed(header.payload_len()), Place::Elsewhere))
+            }
             (Source::Shared(_), Some(_)) if header.payload_len() > SLOT => Err(DecodeError::TooLong),
             (Source::Shared(incoming), Some(index)) => {
                 incoming.slot(index).map(|slot| Place::Slot(slot, 0)).ok_or(DecodeError::BadHeader)
@@ -443,7 +457,12 @@ impl Input {
     /// Skips what was not read of the payload; `false` if some of it has not arrived.
     fn skip_payload(&mut self, patience: Patience) -> io::Result<bool> {
         if !matches!(self.place, Place::Stream) {
-            self.unread = if let Place::Packed(len) = self.place { len } else { 0 };
+            self.unread = match self.place {
+                Place::Packed(len) => len,
+                // What comes there would be taken for something else.
+                Place::Elsewhere(_) => return Err(io::Error::new(io::ErrorKind::InvalidData, DecodeError::BadHeader)),
+                _ => 0,
+            };
             self.place = Place::Stream;
         }
         while self.unread > 0 {

@@ -60,6 +60,12 @@ impl FrameSender {
         self.compressor.is_some()
     }
 
+    /// Whether a payload of `len` bytes may go on another stream: not if it is to be compressed, or is needed to find out
+    /// whether that pays. If so, it counts as sent.
+    pub fn lets_go(&mut self, len: usize) -> bool {
+        self.compressor.as_mut().is_none_or(|compressor| compressor.lets_go(len))
+    }
+
     pub fn stream(&self) -> &Stream {
         match &self.sink {
             Sink::Socket(stream) => stream,
@@ -126,6 +132,15 @@ impl FrameSender {
         self.put_in_slot(start, slot)
     }
 
+    /// As [`FrameSender::push`], of a frame whose payload of `len` bytes comes on another stream.
+    pub fn push_on_stream<'a, M: Message<'a>>(&mut self, message: &M, stream: usize, len: usize) -> io::Result<()> {
+        let start = self.begin(message, len)?;
+        let header = self.header(start).on_stream(stream);
+        self.put_header(start, header);
+        self.unseen = self.pending.len();
+        Ok(())
+    }
+
     /// Sends what is pending.
     pub fn flush(&mut self) -> io::Result<()> {
         if self.unseen == 0 {
@@ -158,13 +173,18 @@ impl FrameSender {
         Ok(start)
     }
 
+    /// What [`FrameSender::begin`] has put there.
+    fn header(&self, start: usize) -> Header {
+        self.pending[start..].first_chunk().and_then(|head| Header::parse(head).ok()).unwrap_or_default()
+    }
+
     fn put_header(&mut self, start: usize, header: Header) {
         self.pending[start..start + Header::LEN].copy_from_slice(header.as_bytes());
     }
 
     fn put_in_slot(&mut self, start: usize, slot: Slot) -> io::Result<()> {
-        let header = self.pending[start..].first_chunk().and_then(|head| Header::parse(head).ok()).unwrap_or_default();
-        self.put_header(start, header.in_slot(slot.index()));
+        let header = self.header(start).in_slot(slot.index());
+        self.put_header(start, header);
         let Sink::Shared(outgoing) = &mut self.sink else { return Err(io::ErrorKind::InvalidInput.into()) };
         self.unseen += self.pending.len();
         let written = outgoing.write(&self.pending);
@@ -239,6 +259,28 @@ mod tests {
         sending.join().unwrap();
         assert_eq!(seen, [(Ping::OPCODE, vec![]), (Stage::OPCODE, large), (Stage::OPCODE, b"small".to_vec())]);
         assert!(receiver.next_frame().unwrap().is_none(), "the stream ends cleanly between frames");
+    }
+
+    #[test]
+    fn a_payload_on_another_stream_does_not_follow_its_frame() {
+        let (mut sender, mut receiver) = pair();
+        sender.push_on_stream(&Stage { id: 2 }, 3, 1 << 20).unwrap();
+        sender.send(&Ping { number: 9 }, &[]).unwrap();
+        let mut frame = receiver.next_frame().unwrap().unwrap();
+        assert_eq!((frame.opcode, frame.payload.len()), (Stage::OPCODE, 1 << 20));
+        assert!(frame.payload.read_into(&mut [0; 7]).is_err(), "it cannot be read here");
+        assert_eq!(frame.payload.take_stream(), Some((3, 1 << 20)));
+        assert_eq!(frame.payload.take_stream(), None);
+        assert_eq!(receiver.next_frame().unwrap().unwrap().opcode, Ping::OPCODE);
+    }
+
+    #[test]
+    fn a_payload_on_another_stream_cannot_be_skipped() {
+        let (mut sender, mut receiver) = pair();
+        sender.push_on_stream(&Stage { id: 2 }, 3, 5).unwrap();
+        sender.send(&Ping { number: 9 }, &[]).unwrap();
+        assert_eq!(receiver.next_frame().unwrap().unwrap().opcode, Stage::OPCODE);
+        assert!(receiver.next_frame().is_err());
     }
 
     #[test]

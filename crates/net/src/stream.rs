@@ -50,6 +50,13 @@ impl Stream {
         }
     }
 
+    /// Another connection to whomever this one leads to.
+    pub fn connect_again(&self, deadline: Instant) -> io::Result<Stream> {
+        let peer = net::getpeername(&self.0)?.ok_or(io::ErrorKind::NotConnected)?;
+        let peer = SocketAddr::try_from(peer)?;
+        connect_any([peer].into_iter(), deadline)
+    }
+
     /// Takes over a connected socket, for example one inherited from a parent process.
     pub fn from_fd(fd: OwnedFd) -> Stream {
         Stream(fd)
@@ -102,6 +109,16 @@ impl Stream {
             }
         }
         Ok(filled)
+    }
+
+    /// Sends bytes that are no frame.
+    pub fn send_payload(&self, bytes: &[u8]) -> io::Result<()> {
+        self.send_all(bytes, &[])
+    }
+
+    /// Receives bytes that are no frame; an error if the connection ends before all of them have come.
+    pub fn receive_payload(&self, target: &mut [u8]) -> io::Result<()> {
+        if self.receive_all(target)? == target.len() { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
     }
 
     /// Receives what there is; `None` if that is nothing.
@@ -194,7 +211,7 @@ impl Stream {
     }
 
     /// Whether descriptors can be sent with bytes.
-    pub(crate) fn is_unix(&self) -> bool {
+    pub fn is_unix(&self) -> bool {
         sockopt::socket_domain(&self.0).is_ok_and(|domain| domain == AddressFamily::UNIX)
     }
 

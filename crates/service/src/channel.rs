@@ -1,7 +1,7 @@
 //! The private channel between the broker and one of its workers: a socket pair whose one end is the worker's standard
 //! input.
 //!
-//! The broker gives the worker its session, with the session's socket, and keeps built programs for it. Every message
+//! The broker gives the worker its session, with the session's sockets, and keeps built programs for it. Every message
 //! is a head of [`HEAD`] bytes and as many bytes of content as the head says. The broker trusts nothing that it reads
 //! here: a worker runs its tenant's code.
 
@@ -54,10 +54,12 @@ pub(crate) enum Kind {
     Forget = 10,
     /// From the worker: as `Lookup`, but somebody else can build the program sooner. Answered when somebody has.
     Await = 11,
+    /// To the worker, together with a socket: a further stream of the session; `number` is the stream's.
+    Join = 12,
 }
 
 impl Kind {
-    const ALL: [Kind; 11] = [
+    const ALL: [Kind; 12] = [
         Kind::Ready,
         Kind::Begin,
         Kind::Begun,
@@ -69,6 +71,7 @@ impl Kind {
         Kind::Unkept,
         Kind::Forget,
         Kind::Await,
+        Kind::Join,
     ];
 }
 
@@ -117,6 +120,8 @@ impl Head {
     }
 }
 
+/// A message, its content, and the socket that came with it.
+pub(crate) type WithSocket = (Head, Vec<u8>, Option<OwnedFd>);
 /// The session that a worker gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Begin {
@@ -155,20 +160,19 @@ impl Channel {
         }
         (&self.0).read_exact(&mut bytes[1..])?;
         let head = Head::parse(&bytes)?;
-        let mut content = Vec::new();
-        // Grows with what arrives: a length alone takes no memory.
-        (&self.0).take(head.len.into()).read_to_end(&mut content)?;
-        if content.len() < head.len as usize {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        Ok(Some((head, content)))
+        Ok(Some((head, self.content(head)?)))
     }
 
     /// Gives the other side a session and its socket.
     pub(crate) fn hand_over(&self, begin: Begin, socket: BorrowedFd<'_>) -> io::Result<()> {
         let content = telecl_wire::encode(&begin.compression);
-        let head = Head { len: content.len() as u32, ..Head::new(Kind::Begin).number(begin.session) };
-        let bytes = [&head.bytes()[..], &content].concat();
+        self.send_socket(Head::new(Kind::Begin).number(begin.session), &content, socket)
+    }
+
+    /// As [`Channel::send`], with a socket; the content is short.
+    pub(crate) fn send_socket(&self, head: Head, content: &[u8], socket: BorrowedFd<'_>) -> io::Result<()> {
+        let head = Head { len: content.len() as u32, ..head };
+        let bytes = [&head.bytes()[..], content].concat();
         let sockets = [socket];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = SendAncillaryBuffer::new(&mut space);
@@ -187,6 +191,19 @@ impl Channel {
 
     /// Waits for a session and its socket; `None` if the other side has none and is gone.
     pub(crate) fn take_over(&self) -> io::Result<Option<(Begin, OwnedFd)>> {
+        match self.receive_with_socket()? {
+            None => Ok(None),
+            Some((Head { kind: Kind::Begin, number: session, .. }, content, Some(socket))) => {
+                let compression = telecl_wire::decode(&content).map_err(io::Error::other)?;
+                Ok(Some((Begin { session, compression }, socket)))
+            }
+            Some(_) => Err(io::Error::new(io::ErrorKind::InvalidData, "a session without its socket")),
+        }
+    }
+
+    /// As [`Channel::receive`], together with the socket that comes with the message, if one does. For workers: who sends
+    /// sockets to a broker wants to fill its table.
+    pub(crate) fn receive_with_socket(&self) -> io::Result<Option<WithSocket>> {
         let mut bytes = [0; HEAD];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -200,21 +217,24 @@ impl Channel {
         if received == 0 {
             return Ok(None);
         }
-        (&self.0).read_exact(&mut bytes[received..])?;
-        let head = Head::parse(&bytes)?;
-        let mut sockets = control.drain().filter_map(|message| match message {
+        // It has come with the first byte.
+        let socket = control.drain().find_map(|message| match message {
             RecvAncillaryMessage::ScmRights(mut sockets) => sockets.next(),
             _ => None,
         });
-        match (head.kind, sockets.next()) {
-            (Kind::Begin, Some(socket)) => {
-                let mut content = vec![0; head.len as usize];
-                (&self.0).read_exact(&mut content)?;
-                let compression = telecl_wire::decode(&content).map_err(io::Error::other)?;
-                Ok(Some((Begin { session: head.number, compression }, socket)))
-            }
-            _ => Err(io::Error::new(io::ErrorKind::InvalidData, "a session without its socket")),
+        (&self.0).read_exact(&mut bytes[received..])?;
+        let head = Head::parse(&bytes)?;
+        Ok(Some((head, self.content(head)?, socket)))
+    }
+
+    fn content(&self, head: Head) -> io::Result<Vec<u8>> {
+        let mut content = Vec::new();
+        // Grows with what arrives: a length alone takes no memory.
+        (&self.0).take(head.len.into()).read_to_end(&mut content)?;
+        if content.len() < head.len as usize {
+            return Err(io::ErrorKind::UnexpectedEof.into());
         }
+        Ok(content)
     }
 }
 
@@ -262,6 +282,19 @@ mod tests {
         assert_eq!(&byte, b"x");
         drop(ours);
         assert!(theirs.take_over().unwrap().is_none());
+    }
+
+    #[test]
+    fn a_socket_comes_with_its_message_and_no_other() {
+        let (ours, theirs) = pair();
+        let (_peer, socket) = UnixStream::pair().unwrap();
+        ours.send(Head::new(Kind::Hit).number(1), b"program").unwrap();
+        ours.send_socket(Head::new(Kind::Join).number(2), &[], socket.as_fd()).unwrap();
+        ours.send(Head::new(Kind::Build).number(3), &[]).unwrap();
+        for (number, has_socket) in [(1, false), (2, true), (3, false)] {
+            let (head, _, socket) = theirs.receive_with_socket().unwrap().unwrap();
+            assert_eq!((head.number, socket.is_some()), (number, has_socket));
+        }
     }
 
     #[test]

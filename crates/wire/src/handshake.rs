@@ -1,12 +1,13 @@
 //! The first frames of a session.
 //!
 //! The driver sends [`Hello`]; the broker answers [`Welcome`] or [`Refused`]. Every other frame
-//! belongs to the worker. A [`Ping`] is answered by broker and worker alike.
+//! belongs to the worker. A [`Ping`] is answered by broker and worker alike. On a further connection of the same session
+//! the driver sends [`Join`], and the worker answers [`Joined`]: after that it carries payloads, and nothing else.
 
 use crate::codec::{bodies, byte_enums, messages};
 use crate::info::Platform;
 
-/// First bytes of a [`Hello`]: tells our drivers from anything else that may connect.
+/// First bytes of a [`Hello`] and of a [`Join`]: tells our drivers from anything else that may connect.
 pub const MAGIC: [u8; 8] = *b"telecl\r\n";
 
 byte_enums! {
@@ -50,6 +51,8 @@ bodies! {
     /// The service takes the session and says what it offers.
     pub struct Welcome<'a> {
         pub session: u64,
+        /// Who knows it may [`Join`] the session.
+        pub secret: [u8; 16],
         pub version: &'a str,
         /// Host name of the node.
         pub node: &'a str,
@@ -86,6 +89,23 @@ bodies! {
     /// its rings, and the socket is left to bytes that wake the other side.
     pub struct ShareMemory {
     }
+
+    /// The first words on a further connection: it is to carry payloads of this session. Answered by [`Joined`], or by
+    /// [`Refused`] and its end.
+    pub struct Join {
+        pub magic: [u8; 8],
+        pub protocol: u32,
+        pub session: u64,
+        /// From the session's [`Welcome`].
+        pub secret: [u8; 16],
+        /// By which number frames name the stream.
+        pub stream: u32,
+    }
+
+    /// The worker has the stream. Payloads follow, in both directions.
+    pub struct Joined {
+        pub stream: u32,
+    }
 }
 
 messages! {
@@ -97,6 +117,8 @@ messages! {
         4 => Ping,
         5 => Pong,
         6 => ShareMemory,
+        7 => Join,
+        8 => Joined,
     }
 }
 

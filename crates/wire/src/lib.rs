@@ -36,5 +36,8 @@ pub const FIRST_DRIVER_ID: u64 = 1 << 16;
 /// network and device copies overlap and a small command is not stuck behind a large transfer.
 pub const CHUNK: usize = 1 << 20;
 
+/// How many further streams for bulk data a session may have.
+pub const MAX_STREAMS: usize = 8;
+
 /// A little-endian id as it stands in a frame.
 pub type WireId = zerocopy::little_endian::U64;

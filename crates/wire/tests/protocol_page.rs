@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 
-use telecl_wire::{CHUNK, DEFAULT_PORT, FIRST_DRIVER_ID, MAX_BODY, MAX_PAYLOAD, PROTOCOL_VERSION};
+use telecl_wire::{CHUNK, DEFAULT_PORT, FIRST_DRIVER_ID, MAX_BODY, MAX_PAYLOAD, MAX_STREAMS, PROTOCOL_VERSION};
 
 use support::messages::MESSAGES;
 
@@ -40,7 +40,7 @@ fn every_message_has_its_row() {
         assert_eq!(quoted(body), facts.fields, "fields of {}", facts.name);
         let answered = match facts.set {
             "Request" => facts.fields.contains(&"call"),
-            _ => matches!(facts.name, "Hello" | "Ping"),
+            _ => matches!(facts.name, "Hello" | "Ping" | "Join"),
         };
         assert_eq!(waits, if answered { "yes" } else { "no" }, "whether {} is answered", facts.name);
     }
@@ -59,6 +59,7 @@ fn the_page_has_the_real_limits() {
         ("CHUNK", CHUNK as u64),
         ("MAX_BODY", MAX_BODY as u64),
         ("MAX_PAYLOAD", MAX_PAYLOAD as u64),
+        ("MAX_STREAMS", MAX_STREAMS as u64),
     ] {
         let start = format!("| `{name}` | {value} |");
         assert!(page.lines().any(|line| line.starts_with(&start)), "the page has no line that starts with {start}");

@@ -111,6 +111,7 @@ fn welcome() -> Welcome<'static> {
     };
     Welcome {
         session: 1,
+        secret: [0; 16],
         version: "0.0.0-test",
         node: "far-away",
         socket: "",

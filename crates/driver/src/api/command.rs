@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use telecl_sys::*;
+use telecl_wire::region::Region;
 use telecl_wire::request::{self, Barrier, Marker, Message, Migrate};
 use telecl_wire::{Ids, WireId};
 
@@ -11,7 +12,7 @@ use super::event::Event;
 use super::memory::Memory;
 use super::queue::Queue;
 use crate::host::HostBox;
-use crate::session::{Listener, Pending};
+use crate::session::{Batch, Listener, Pending};
 
 /// A command on its way into a queue.
 #[derive(Debug)]
@@ -22,6 +23,16 @@ pub(crate) struct Submission<'a> {
     pub(crate) wants_event: bool,
     /// Objects of the command that have destructor callbacks.
     uses: RefCell<Vec<Arc<Memory>>>,
+}
+
+/// A part of a write.
+#[derive(Debug)]
+pub(super) struct Part<'s> {
+    pub(super) source: &'s HostBox,
+    pub(super) region: Region,
+    /// Whether it closes the write.
+    pub(super) last: bool,
+    pub(super) batch: &'s Batch,
 }
 
 impl<'a> Submission<'a> {
@@ -103,12 +114,23 @@ impl<'a> Submission<'a> {
         self.sent(event, self.queue.context.session.post(message, payload))
     }
 
+    /// As [`Submission::send`], with a part of a box as payload.
+    pub(super) fn send_part<'m, M: Message<'m>>(
+        &self,
+        event: Option<&Arc<Event>>,
+        message: &M,
+        part: &Part<'_>,
+    ) -> ClResult<()> {
+        let session = &self.queue.context.session;
+        self.sent(event, session.post_part(message, part.source, &part.region, part.last, part.batch))
+    }
+
     /// As [`Submission::send`], for a call that is about to wait.
     pub(super) fn send_and_more<'m, M: Message<'m>>(&self, event: &Arc<Event>, message: &M) -> ClResult<()> {
         self.sent(Some(event), self.queue.context.session.post_and_more(message, &[]))
     }
 
-    fn sent(&self, event: Option<&Arc<Event>>, sent: ClResult<()>) -> ClResult<()> {
+    pub(super) fn sent(&self, event: Option<&Arc<Event>>, sent: ClResult<()>) -> ClResult<()> {
         let session = &self.queue.context.session;
         sent.inspect_err(|_| {
             if let Some(event) = event {

@@ -98,7 +98,7 @@ impl ServiceNode {
                 return Ok(Arc::clone(session));
             }
             let session = self.nearer(session);
-            session.start(self.config.shared_memory)?;
+            session.start(&self.config)?;
             sessions.by_node.insert(self.place, Arc::clone(&session));
             return Ok(session);
         }
@@ -115,7 +115,7 @@ impl ServiceNode {
             return Err(ClError(CL_DEVICE_NOT_AVAILABLE));
         }
         let session = self.nearer(&session);
-        session.start(self.config.shared_memory)?;
+        session.start(&self.config)?;
         sessions.by_node.insert(self.place, Arc::clone(&session));
         Ok(session)
     }

@@ -6,7 +6,7 @@ use telecl_sys::*;
 use telecl_wire::region::Region;
 use telecl_wire::request::{Command, ReadBuffer, ReadImage, ReadRect, WriteBuffer, WriteImage, WriteRect};
 
-use super::command::Submission;
+use super::command::{Part, Submission};
 use super::event::Event;
 use super::foresight::Span;
 use super::memory::Memory;
@@ -193,23 +193,18 @@ impl Submission<'_> {
         let host = host.ok_or(ClError(CL_INVALID_VALUE))?;
         let rect = rect.check(buffer)?;
         buffer.check_host_access(false, true)?;
-        self.store(
-            CL_COMMAND_WRITE_BUFFER_RECT,
-            blocking,
-            &rect.host_box(host),
-            |submission, event, part, last, bytes| {
-                let message = WriteRect {
-                    command: submission.command(event),
-                    buffer: buffer.id(),
-                    origin: add(rect.buffer_origin, part.origin),
-                    region: part.size,
-                    row_pitch: rect.buffer_row_pitch,
-                    slice_pitch: rect.buffer_slice_pitch,
-                    last,
-                };
-                submission.send(event, &message, bytes)
-            },
-        )
+        self.store(CL_COMMAND_WRITE_BUFFER_RECT, blocking, &rect.host_box(host), |submission, event, part| {
+            let message = WriteRect {
+                command: submission.command(event),
+                buffer: buffer.id(),
+                origin: add(rect.buffer_origin, part.region.origin),
+                region: part.region.size,
+                row_pitch: rect.buffer_row_pitch,
+                slice_pitch: rect.buffer_slice_pitch,
+                last: part.last,
+            };
+            submission.send_part(event, &message, part)
+        })
     }
 
     /// `clEnqueueReadImage`; pitches of 0 mean "without gaps".
@@ -295,6 +290,7 @@ impl Submission<'_> {
         message: impl FnOnce(Command<'m>) -> M,
         then: impl FnOnce(),
     ) -> ClResult<Option<Arc<Event>>> {
+        self.queue.context.session.note_transfer(target.bytes());
         let event = self.expect(kind, Some(target));
         let message = message(self.command(Some(&event)));
         {
@@ -319,10 +315,10 @@ impl Submission<'_> {
         offset: u64,
         source: &HostBox,
     ) -> ClResult<Option<Arc<Event>>> {
-        self.store(kind, blocking, source, |submission, event, part, last, bytes| {
+        self.store(kind, blocking, source, |submission, event, part| {
             let command = submission.command(event);
-            let message = WriteBuffer { command, buffer: buffer.id(), offset: offset + part.origin[0], last };
-            submission.send(event, &message, bytes)
+            let offset = offset + part.region.origin[0];
+            submission.send_part(event, &WriteBuffer { command, buffer: buffer.id(), offset, last: part.last }, part)
         })
     }
 
@@ -334,11 +330,11 @@ impl Submission<'_> {
         origin: [u64; 3],
         source: &HostBox,
     ) -> ClResult<Option<Arc<Event>>> {
-        self.store(kind, blocking, source, |submission, event, part, last, bytes| {
+        self.store(kind, blocking, source, |submission, event, part| {
             let command = submission.command(event);
-            let message =
-                WriteImage { command, image: memory.id(), origin: add(origin, part.origin), region: part.size, last };
-            submission.send(event, &message, bytes)
+            let (origin, region) = (add(origin, part.region.origin), part.region.size);
+            let message = WriteImage { command, image: memory.id(), origin, region, last: part.last };
+            submission.send_part(event, &message, part)
         })
     }
 
@@ -350,23 +346,24 @@ impl Submission<'_> {
         kind: cl_command_type,
         blocking: Blocking,
         source: &HostBox,
-        send_part: impl Fn(&Self, Option<&Arc<Event>>, &Region, bool, &[u8]) -> ClResult<()>,
+        send_part: impl Fn(&Self, Option<&Arc<Event>>, &Part<'_>) -> ClResult<()>,
     ) -> ClResult<Option<Arc<Event>>> {
         let waits_matter = blocking == Blocking::Wait && self.has_waits();
         let event = (self.needs_event() || waits_matter).then(|| self.expect(kind, None));
+        let session = &self.queue.context.session;
+        let batch = session.batch(source.bytes());
         {
             let _order = self.queue.hold();
-            let mut scratch = Vec::new();
-            let chunk = self.queue.context.session.chunk() as u64;
-            let mut parts = Region::parts(source.size(), source.unit(), chunk).peekable();
-            if parts.peek().is_none() {
-                send_part(self, event.as_ref(), &Region::whole([0; 3]), true, &[])?;
-            }
-            while let Some(part) = parts.next() {
-                let bytes = source.packed(&part, &mut scratch);
-                send_part(self, event.as_ref(), &part, parts.peek().is_none(), bytes)?;
+            let mut parts = Region::parts(source.size(), source.unit(), session.chunk() as u64).peekable();
+            // A write of nothing has one part of nothing.
+            let mut next = parts.next().or(Some(Region::whole([0; 3])));
+            while let Some(region) = next {
+                next = parts.next();
+                let part = Part { source, region, last: next.is_none(), batch: &batch };
+                send_part(self, event.as_ref(), &part)?;
             }
         }
+        self.sent(event.as_ref(), batch.wait())?;
         match &event {
             Some(event) if waits_matter => self.wait(event)?,
             _ => {}

@@ -12,6 +12,7 @@ use telecl_wire::{DecodeError, PROTOCOL_VERSION};
 
 use super::Session;
 use super::callbacks::spawn;
+use super::streams::Ticket;
 
 /// A service that answered, with what it offers.
 #[derive(Debug)]
@@ -171,7 +172,7 @@ pub(crate) fn connect(
         compression,
     };
     sender.send(&hello, &[]).map_err(io)?;
-    let (node, agreed) = {
+    let (node, agreed, ticket) = {
         let frame = receiver.next_frame()?.ok_or_else(|| io(std::io::ErrorKind::UnexpectedEof.into()))?;
         let answered = hello_sent.elapsed();
         match Handshake::decode(frame.opcode, frame.body).map_err(ReceiveError::Protocol)? {
@@ -199,7 +200,7 @@ pub(crate) fn connect(
                         })
                         .collect(),
                 };
-                (node, welcome.compression)
+                (node, welcome.compression, Ticket { session: welcome.session, secret: welcome.secret })
             }
             Handshake::Refused(refused) => {
                 let reason = format!(
@@ -213,7 +214,7 @@ pub(crate) fn connect(
     };
     receiver.stream().set_receive_timeout(None).map_err(io)?;
     sender.set_compression(agreed);
-    let session = Session::new(address.to_string(), receiver, sender).map_err(io)?;
+    let session = Session::new(address.to_string(), receiver, sender, ticket).map_err(io)?;
     Ok((node, session))
 }
 

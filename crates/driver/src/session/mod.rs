@@ -10,21 +10,27 @@ mod callbacks;
 mod connect;
 mod outbox;
 mod receive;
+mod streams;
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
+use telecl_config::DriverConfig;
 use telecl_net::{Bell, FrameReceiver, FrameSender, LearningSpin, Stream};
 use telecl_sys::{CL_DEVICE_NOT_AVAILABLE, CL_OUT_OF_HOST_MEMORY, CL_OUT_OF_RESOURCES, ClError, ClResult, cl_int};
+use telecl_wire::region::Region;
 use telecl_wire::request::{Kind, Message, ReadBuffer, Release, Stage};
 use telecl_wire::{CHUNK, FIRST_DRIVER_ID};
 
 pub(crate) use callbacks::{Callbacks, on_receiver_thread};
 pub(crate) use connect::{InfoTable, Node, NodeDevice, NodePlatform, connect, connect_all};
+pub(crate) use streams::Batch;
 
 use self::outbox::Weight;
+use self::receive::Inbox;
+use self::streams::{Streams, Ticket};
 use crate::api::{Context, Event, Memory};
 use crate::host::{HostBox, Landing};
 use crate::registry::lock;
@@ -94,10 +100,11 @@ pub(crate) struct Session {
     address: String,
     outbox: outbox::Outbox,
     /// Held by whoever takes frames.
-    receiver: Mutex<FrameReceiver>,
+    receiver: Mutex<Inbox>,
     /// Wakes the receiver thread; there from the first context on.
     bell: OnceLock<Arc<Bell>>,
-    stream: Stream,
+    /// The connection itself, and others for payloads of large transfers.
+    streams: Streams,
     next_id: AtomicU64,
     chunk: AtomicUsize,
     calls: call::Calls,
@@ -114,19 +121,24 @@ pub(crate) struct Session {
 
 impl Session {
     /// A session over a connection whose handshake is done. Starts nothing yet.
-    fn new(address: String, mut receiver: FrameReceiver, sender: FrameSender) -> std::io::Result<Arc<Session>> {
-        let stream = sender.stream().try_clone()?;
+    fn new(
+        address: String,
+        mut receiver: FrameReceiver,
+        sender: FrameSender,
+        ticket: Ticket,
+    ) -> std::io::Result<Arc<Session>> {
+        let streams = Streams::new(sender.stream().try_clone()?, ticket);
         receiver.set_idle(LearningSpin::new());
-        for socket in [receiver.stream(), sender.stream(), &stream] {
+        for socket in [receiver.stream(), sender.stream()] {
             process::remember_socket(socket);
         }
         Ok(Arc::new(Session {
             address,
             outbox: outbox::Outbox::new(sender),
-            receiver: Mutex::new(receiver),
+            receiver: Mutex::new(Inbox::new(receiver)),
             bell: OnceLock::new(),
             starting: Mutex::default(),
-            stream,
+            streams,
             next_id: AtomicU64::new(FIRST_DRIVER_ID),
             chunk: AtomicUsize::new(CHUNK),
             calls: call::Calls::default(),
@@ -140,19 +152,19 @@ impl Session {
     }
 
     /// Starts the threads; called when the first context is made.
-    pub(crate) fn start(self: &Arc<Self>, shared_memory: bool) -> ClResult<()> {
+    pub(crate) fn start(self: &Arc<Self>, config: &DriverConfig) -> ClResult<()> {
         let _starting = lock(&self.starting);
         if self.is_started() {
             return Ok(());
         }
-        if shared_memory {
+        if config.shared_memory {
             self.share_memory();
         }
         if self.callbacks.get().is_none() {
             let callbacks = Callbacks::start().map_err(|_| ClError(CL_OUT_OF_HOST_MEMORY))?;
             let _ = self.callbacks.set(callbacks);
         }
-        let started = lock(&self.receiver).bell().and_then(|bell| {
+        let started = lock(&self.receiver).frames.bell().and_then(|bell| {
             receive::start(self, Arc::clone(&bell))?;
             process::remember_socket(&*bell);
             process::remember_socket(bell.stream());
@@ -163,6 +175,7 @@ impl Session {
             ClError(CL_OUT_OF_HOST_MEMORY)
         })?;
         let _ = self.bell.set(bell);
+        self.streams.permit(config.streams);
         Ok(())
     }
 
@@ -172,7 +185,7 @@ impl Session {
 
     /// Goes on through shared memory, if the connection allows it.
     fn share_memory(&self) {
-        match telecl_net::share_memory(&self.stream) {
+        match telecl_net::share_memory(self.stream()) {
             Ok(Some((sender, mut receiver))) => {
                 for socket in [receiver.stream(), sender.stream()] {
                     process::remember_socket(socket);
@@ -180,13 +193,17 @@ impl Session {
                 receiver.set_idle(LearningSpin::new());
                 self.chunk.store(sender.chunk(), Ordering::Relaxed);
                 self.outbox.replace(sender);
-                let old = std::mem::replace(&mut *lock(&self.receiver), receiver);
+                let old = std::mem::replace(&mut lock(&self.receiver).frames, receiver);
                 process::forget_socket(old.stream());
                 log::debug(format_args!("session with {} goes through shared memory", self.address));
             }
             Ok(None) => {}
             Err(error) => log::debug(format_args!("no shared memory with {}: {error}", self.address)),
         }
+    }
+
+    fn stream(&self) -> &Stream {
+        self.streams.main()
     }
 
     /// How much of a large transfer goes into one frame.
@@ -246,23 +263,27 @@ impl Session {
         haste: outbox::Haste,
         weight: Weight,
     ) -> ClResult<u64> {
-        if self.is_lost() || process::is_exiting() {
-            return Err(ClError(CL_DEVICE_NOT_AVAILABLE));
+        self.check_alive()?;
+        self.outbox.put(message, payload, haste, weight).map_err(|error| self.not_sent(&error))
+    }
+
+    fn check_alive(&self) -> ClResult<()> {
+        if self.is_lost() || process::is_exiting() { Err(ClError(CL_DEVICE_NOT_AVAILABLE)) } else { Ok(()) }
+    }
+
+    fn not_sent(&self, error: &std::io::Error) -> ClError {
+        if error.kind() == std::io::ErrorKind::InvalidInput {
+            // Too long for a frame: nothing was sent, and the session goes on.
+            return ClError(CL_OUT_OF_RESOURCES);
         }
-        self.outbox.put(message, payload, haste, weight).map_err(|error| {
-            if error.kind() == std::io::ErrorKind::InvalidInput {
-                // Too long for a frame: nothing was sent, and the session goes on.
-                return ClError(CL_OUT_OF_RESOURCES);
-            }
-            self.sending_failed(&error);
-            ClError(CL_DEVICE_NOT_AVAILABLE)
-        })
+        self.sending_failed(error);
+        ClError(CL_DEVICE_NOT_AVAILABLE)
     }
 
     fn sending_failed(&self, error: &std::io::Error) {
         // Whoever receives sees the end too and fails everything that is pending.
         log::debug(format_args!("cannot send to {}: {error}", self.address));
-        self.stream.shutdown();
+        self.stream().shutdown();
     }
 
     /// Puts data on the stream that a later message uses: as its payload if that is small enough
@@ -272,10 +293,49 @@ impl Session {
             return Ok((0, data));
         }
         let id = self.next_id();
-        for chunk in data.chunks(self.chunk()) {
-            self.post(&Stage { id }, chunk)?;
+        let batch = self.batch(data.len() as u64);
+        // SAFETY: it is only sent, and the batch waits for that before this returns, however it does.
+        let source = unsafe { HostBox::of_bytes(data) };
+        for part in Region::parts(source.size(), source.unit(), self.chunk() as u64) {
+            self.post_part(&Stage { id }, &source, &part, false, &batch)?;
         }
+        batch.wait()?;
         Ok((id, &[]))
+    }
+
+    /// For the parts of a transfer of this size.
+    pub(crate) fn batch(&self, bytes: u64) -> Batch {
+        self.note_transfer(bytes);
+        Batch::default()
+    }
+
+    /// A transfer of this size begins.
+    pub(crate) fn note_transfer(&self, bytes: u64) {
+        self.streams.note(bytes);
+    }
+
+    /// As [`Session::post`], with a part of a box as payload. A large one may go on another stream: `batch` knows when it
+    /// has left the program's memory. Of the `last`, this thread may as well send it itself.
+    pub(crate) fn post_part<'a, M: Message<'a>>(
+        &self,
+        message: &M,
+        source: &HostBox,
+        part: &Region,
+        last: bool,
+        batch: &Batch,
+    ) -> ClResult<()> {
+        let len = source.part_bytes(part);
+        let Some(stream) = self.streams.for_payload(len, || self.outbox.lets_go(len)) else {
+            return self.post(message, source.packed(part, &mut batch.scratch.borrow_mut()));
+        };
+        self.check_alive()?;
+        let queue = || self.streams.put(stream, source, part, batch, last);
+        let put = self.outbox.put_on_stream(message, stream, len, queue);
+        put.map_err(|error| self.not_sent(&error))?;
+        if last {
+            self.streams.send_now(stream);
+        }
+        Ok(())
     }
 
     /// Remembers who waits for a command, before the command is posted.
@@ -356,7 +416,7 @@ impl Session {
             return;
         }
         log::debug(format_args!("session with {} is lost: {reason}", self.address));
-        self.stream.shutdown();
+        self.stream().shutdown();
         self.fail_calls();
         self.fail_pending();
         let contexts: Vec<_> = lock(&self.contexts).values().filter_map(Weak::upgrade).collect();
@@ -366,6 +426,8 @@ impl Session {
     }
 
     fn fail_pending(&self) {
+        // The program may free its memory when it hears of the end.
+        self.streams.stop();
         let pending: Vec<_> = lock(&self.pending).drain().collect();
         for (_, pending) in pending {
             pending.listener.finish(CL_DEVICE_NOT_AVAILABLE, [0; 5]);
@@ -375,9 +437,8 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        self.stream.shutdown();
+        self.stream().shutdown();
         self.outbox.close();
-        process::forget_socket(&self.stream);
-        process::forget_socket(self.receiver.get_mut().unwrap_or_else(PoisonError::into_inner).stream());
+        process::forget_socket(self.receiver.get_mut().unwrap_or_else(PoisonError::into_inner).frames.stream());
     }
 }

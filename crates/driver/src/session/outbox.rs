@@ -111,6 +111,31 @@ impl Outbox {
         Ok(sent)
     }
 
+    /// Whether a payload may go on another stream, as far as this one is concerned.
+    pub(super) fn lets_go(&self, len: usize) -> bool {
+        lock(&self.shared.stream).sender.lets_go(len)
+    }
+
+    /// Puts a message on the stream whose payload of `len` bytes comes on another. `queue` gives it to that one, so that
+    /// payloads are in the order of their frames; `false` if it cannot.
+    pub(super) fn put_on_stream<'a>(
+        &self,
+        message: &impl Message<'a>,
+        stream: usize,
+        len: usize,
+        queue: impl FnOnce() -> bool,
+    ) -> io::Result<u64> {
+        let mut sending = lock(&self.shared.stream);
+        sending.sender.push_on_stream(message, stream, len)?;
+        let sent = self.sent() + 1;
+        self.shared.sent.store(sent, Ordering::Release);
+        if !queue() {
+            return Err(io::ErrorKind::NotConnected.into());
+        }
+        // The stream gets on only if the worker knows what comes there.
+        sending.flush().map(|()| sent)
+    }
+
     /// How many messages of some weight are on the stream.
     pub(super) fn sent(&self) -> u64 {
         self.shared.sent.load(Ordering::Acquire)

@@ -3,16 +3,19 @@
 //! Whoever waits for something takes frames itself, as long as nobody else does: a thread that has to be woken
 //! costs more than a short command. The receiver thread (`telecl-rx`) does it while nobody waits.
 
+use std::collections::VecDeque;
 use std::io;
+use std::ops::Range;
 use std::sync::{Arc, MutexGuard, TryLockError, Weak};
 use std::time::Duration;
 
-use telecl_net::{Bell, Frame, FrameReceiver, Idle, Progress, ReceiveError, Spin};
+use telecl_net::{Bell, Deferred, Frame, FrameReceiver, Idle, Payload, Progress, ReceiveError, Spin};
 use telecl_sys::ClError;
 use telecl_wire::DecodeError;
 use telecl_wire::reply::FromWorker;
 
 use super::callbacks::{ReceiverMark, on_receiver_thread, spawn};
+use super::streams::Landed;
 use super::{Session, log};
 use crate::registry::lock;
 
@@ -21,6 +24,36 @@ const HOPE: Duration = Duration::from_micros(20);
 
 /// Reads of this size are more than the program can look at soon.
 const BULK: u64 = 4 << 20;
+
+/// How long whoever takes frames waits for a payload before it looks for more of them.
+const PAYLOAD: Duration = Duration::from_millis(5);
+
+/// What comes from the worker.
+#[derive(Debug)]
+pub(super) struct Inbox {
+    pub(super) frames: FrameReceiver,
+    backlog: Backlog,
+}
+
+/// Frames that have come and were put off, because a payload before them is still being received on another stream.
+#[derive(Debug, Default)]
+struct Backlog {
+    deferred: Deferred<Landed>,
+    /// Where these payloads go. No two of them overlap.
+    targets: VecDeque<Range<usize>>,
+}
+
+impl Inbox {
+    pub(super) fn new(frames: FrameReceiver) -> Inbox {
+        Inbox { frames, backlog: Backlog::default() }
+    }
+}
+
+impl Backlog {
+    fn overlaps(&self, target: &Range<usize>) -> bool {
+        self.targets.iter().any(|other| other.start < target.end && target.start < other.end)
+    }
+}
 
 /// Starts the thread. It holds the session only weakly, so that the last user closes it.
 pub(super) fn start(session: &Arc<Session>, bell: Arc<Bell>) -> io::Result<()> {
@@ -39,9 +72,9 @@ pub(super) fn start(session: &Arc<Session>, bell: Arc<Bell>) -> io::Result<()> {
 fn run(session: &Weak<Session>, bell: &Bell) {
     while bell.wait().is_ok() {
         let Some(session) = session.upgrade() else { return };
-        let mut receiver = lock(&session.receiver);
-        session.take_all(&mut receiver);
-        drop(receiver);
+        let mut inbox = lock(&session.receiver);
+        session.take_all(&mut inbox);
+        drop(inbox);
         if session.is_lost() {
             return;
         }
@@ -60,41 +93,48 @@ impl Session {
         if done() || on_receiver_thread() {
             return;
         }
-        let Some(mut receiver) = self.claim_receiver(&done) else { return };
+        let Some(mut inbox) = self.claim_receiver(&done) else { return };
         let _mark = ReceiverMark::set();
-        receiver.mute();
+        inbox.frames.mute();
         while !done() && !self.is_lost() {
-            let progress = receiver.wait();
-            self.take_next(&mut receiver, progress);
+            let progress = if inbox.backlog.deferred.is_empty() { inbox.frames.wait() } else { inbox.frames.poll() };
+            self.take_next(&mut inbox, progress);
         }
-        self.let_ring(&mut receiver);
+        self.let_ring(&mut inbox);
     }
 
     /// Takes all that has arrived, and leaves the rest to the bell.
-    fn take_all(self: &Arc<Self>, receiver: &mut FrameReceiver) {
+    fn take_all(self: &Arc<Self>, inbox: &mut Inbox) {
         while !self.is_lost() {
-            match receiver.look() {
-                Ok(Progress::Nothing) => return self.let_ring(receiver),
-                progress => self.take_next(receiver, progress),
+            match inbox.frames.look() {
+                Ok(Progress::Nothing) if inbox.backlog.deferred.is_empty() => return self.let_ring(inbox),
+                progress => self.take_next(inbox, progress),
             }
         }
     }
 
     /// Lets the bell ring again. It does not know of what was read ahead, so that is taken first.
-    fn let_ring(self: &Arc<Self>, receiver: &mut FrameReceiver) {
+    fn let_ring(self: &Arc<Self>, inbox: &mut Inbox) {
         while !self.is_lost() {
-            match receiver.glance() {
-                Ok(Progress::Nothing) => match receiver.unmute() {
-                    Ok(true) => return,
+            match inbox.frames.glance() {
+                Ok(Progress::Nothing) => match inbox.frames.unmute() {
+                    Ok(true) => break,
                     Ok(false) => {}
                     Err(error) => self.lose(&error.to_string()),
                 },
-                progress => self.take_next(receiver, progress),
+                progress => self.take_next(inbox, progress),
             }
+        }
+        if let Some(bell) = self.bell.get()
+            && !inbox.backlog.deferred.is_empty()
+            && let Err(error) = bell.ring_by_hand()
+        {
+            // Nobody would see to what was put off.
+            self.lose(&error.to_string());
         }
     }
 
-    fn claim_receiver(&self, done: impl Fn() -> bool) -> Option<MutexGuard<'_, FrameReceiver>> {
+    fn claim_receiver(&self, done: impl Fn() -> bool) -> Option<MutexGuard<'_, Inbox>> {
         let mut hope = Spin::new(HOPE);
         loop {
             match self.receiver.try_lock() {
@@ -106,10 +146,12 @@ impl Session {
         }
     }
 
-    fn take_next(self: &Arc<Self>, receiver: &mut FrameReceiver, progress: Result<Progress, ReceiveError>) {
+    /// Takes a frame, if there is one, and what was put off as far as it can be; waits for that if there is no frame.
+    fn take_next(self: &Arc<Self>, inbox: &mut Inbox, progress: Result<Progress, ReceiveError>) {
+        let Inbox { frames, backlog } = inbox;
         let taken = match progress {
-            Ok(Progress::Ready) => self.take(receiver.frame()),
-            Ok(Progress::Nothing) => Ok(Next::Continue),
+            Ok(Progress::Ready) => self.take(frames.frame(), backlog),
+            Ok(Progress::Nothing) => self.wait_for_payload(backlog),
             Ok(Progress::Closed) => Ok(Next::Stop("the service closed the connection".to_owned())),
             Err(error) => Err(error),
         };
@@ -120,14 +162,101 @@ impl Session {
         }
     }
 
-    fn take(self: &Arc<Self>, mut frame: Frame<'_>) -> Result<Next, ReceiveError> {
-        match FromWorker::decode(frame.opcode, frame.body)? {
+    /// Handles a frame, unless others are put off: then it is, too.
+    fn take(self: &Arc<Self>, frame: Frame<'_>, backlog: &mut Backlog) -> Result<Next, ReceiveError> {
+        let Frame { opcode, body, mut payload } = frame;
+        if let Some((stream, len)) = payload.take_stream() {
+            return self.expect_payload(opcode, body, stream, len, backlog);
+        }
+        if backlog.deferred.is_empty() {
+            return self.handle(opcode, body, Some(payload));
+        }
+        if payload.is_empty() && backlog.deferred.has_room() {
+            backlog.deferred.push(opcode, body, None);
+            return self.handle_deferred(backlog);
+        }
+        match self.wait_for_all(backlog)? {
+            Next::Continue => self.handle(opcode, body, Some(payload)),
+            stop => Ok(stop),
+        }
+    }
+
+    /// Data that comes on another stream: has it received there, and puts off what follows until it is here.
+    fn expect_payload(
+        self: &Arc<Self>,
+        opcode: u16,
+        body: &[u8],
+        stream: usize,
+        len: usize,
+        backlog: &mut Backlog,
+    ) -> Result<Next, ReceiveError> {
+        let FromWorker::Data(data) = FromWorker::decode(opcode, body)? else {
+            return Err(DecodeError::BadHeader.into());
+        };
+        let target = lock(&self.pending).get(&data.event).and_then(|pending| pending.target.clone());
+        let place = match &target {
+            Some(target) => target.range(&data.region, len).ok_or(DecodeError::BadValue)?,
+            // Data that nobody asked for goes nowhere, as of a command that failed meanwhile.
+            None => 0..0,
+        };
+        // Two reads into the same memory end in their order.
+        while backlog.overlaps(&place) || !backlog.deferred.has_room() {
+            if let stop @ Next::Stop(_) = self.wait_for_payload(backlog)? {
+                return Ok(stop);
+            }
+        }
+        let coming = self.streams.expect(stream, target.map(|target| (target, data.region)), len)?;
+        backlog.targets.push_back(place);
+        backlog.deferred.push(opcode, &[], Some(coming));
+        self.handle_deferred(backlog)
+    }
+
+    fn wait_for_all(self: &Arc<Self>, backlog: &mut Backlog) -> Result<Next, ReceiveError> {
+        while !backlog.deferred.is_empty() {
+            if let stop @ Next::Stop(_) = self.wait_for_payload(backlog)? {
+                return Ok(stop);
+            }
+        }
+        Ok(Next::Continue)
+    }
+
+    /// Waits a while for the payload that others wait for, and handles what then can be.
+    fn wait_for_payload(self: &Arc<Self>, backlog: &mut Backlog) -> Result<Next, ReceiveError> {
+        if let Some(stream) = backlog.deferred.waits_for()?
+            // Its thread may still be asleep.
+            && !self.streams.receive_now(stream)
+        {
+            backlog.deferred.wait(PAYLOAD)?;
+        }
+        self.handle_deferred(backlog)
+    }
+
+    /// Handles what was put off, as far as the payloads before it are here.
+    fn handle_deferred(self: &Arc<Self>, backlog: &mut Backlog) -> Result<Next, ReceiveError> {
+        while let Some((opcode, body, landed)) = backlog.deferred.pop()? {
+            let next = match landed {
+                Some(landed) => {
+                    backlog.targets.pop_front();
+                    landed.map(|()| Next::Continue)
+                }
+                None => self.handle(opcode, &body, None),
+            };
+            if let stop @ Next::Stop(_) = next? {
+                return Ok(stop);
+            }
+        }
+        Ok(Next::Continue)
+    }
+
+    fn handle(self: &Arc<Self>, opcode: u16, body: &[u8], payload: Option<Payload<'_>>) -> Result<Next, ReceiveError> {
+        let rest = |payload: Option<Payload<'_>>| payload.map_or(Ok(Vec::new()), Payload::read_to_vec);
+        match FromWorker::decode(opcode, body)? {
             FromWorker::Reply(reply) => {
-                let payload = frame.payload.read_to_vec()?;
+                let payload = rest(payload)?;
                 self.calls.answer(reply.call, reply.status, &payload, |job| self.run_callback(job));
             }
             FromWorker::ReplyPart(part) => {
-                let payload = frame.payload.read_to_vec()?;
+                let payload = rest(payload)?;
                 self.calls.add_part(part.call, &payload);
             }
             FromWorker::Completed(done) => {
@@ -150,11 +279,11 @@ impl Session {
             FromWorker::Data(data) => {
                 let target = lock(&self.pending).get(&data.event).and_then(|pending| pending.target.clone());
                 // Data that nobody asked for is skipped, as of a command that failed meanwhile.
-                if let Some(mut target) = target {
+                if let (Some(mut target), Some(mut payload)) = (target, payload) {
                     let bulk = target.bytes() >= BULK;
-                    let spans = target.fill_target(&data.region, frame.payload.len()).ok_or(DecodeError::BadValue)?;
+                    let spans = target.fill_target(&data.region, payload.len()).ok_or(DecodeError::BadValue)?;
                     for span in spans {
-                        if bulk { frame.payload.read_bulk_into(span)? } else { frame.payload.read_into(span)? }
+                        if bulk { payload.read_bulk_into(span)? } else { payload.read_into(span)? }
                     }
                 }
             }
@@ -180,7 +309,7 @@ impl Session {
                     context.notify(notice.message, notice.private_info);
                 }
             }
-            FromWorker::Output(_) => print(&frame.payload.read_to_vec()?),
+            FromWorker::Output(_) => print(&rest(payload)?),
             FromWorker::Closing(closing) => return Ok(Next::Stop(closing.reason.to_owned())),
         }
         Ok(Next::Continue)

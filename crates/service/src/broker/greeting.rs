@@ -9,7 +9,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
 use telecl_net::{Compression, FrameSender, Stream};
-use telecl_wire::handshake::{Hello, MAGIC, Ping, Pong};
+use telecl_wire::handshake::{Hello, Join, MAGIC, Ping, Pong};
 use telecl_wire::request::Message;
 use telecl_wire::{DecodeError, Header, PROTOCOL_VERSION, decode};
 
@@ -24,6 +24,15 @@ pub(crate) struct Caller {
     pub(crate) version: String,
     /// What it wishes.
     pub(crate) compression: Compression,
+}
+
+/// The first words on a connection.
+#[derive(Debug)]
+pub(crate) enum Introduction {
+    /// It is to be a session.
+    Hello(Caller),
+    /// It is to be a stream of one.
+    Join(Join),
 }
 
 /// Why a connection does not become a session.
@@ -61,8 +70,8 @@ impl Unwelcome {
     }
 }
 
-/// Reads exactly the hello.
-pub(crate) fn read_hello(stream: &Stream, timeout: Duration) -> Result<Caller, Unwelcome> {
+/// Reads exactly the first frame.
+pub(crate) fn read_introduction(stream: &Stream, timeout: Duration) -> Result<Introduction, Unwelcome> {
     let deadline = Instant::now() + timeout;
     let mut header = [0; Header::LEN];
     match fill(stream, &mut header, deadline)? {
@@ -71,7 +80,8 @@ pub(crate) fn read_hello(stream: &Stream, timeout: Duration) -> Result<Caller, U
         Filled::Some => return Err(Unwelcome::Stranger),
     }
     let header = Header::parse(&header).map_err(|_| Unwelcome::Stranger)?;
-    let strange = header.opcode.get() != Hello::OPCODE || header.payload_len() != 0;
+    let opcode = header.opcode.get();
+    let strange = ![Hello::OPCODE, Join::OPCODE].contains(&opcode) || header.payload_len() != 0;
     if strange || header.body_len() > LONGEST_HELLO {
         return Err(Unwelcome::Stranger);
     }
@@ -79,23 +89,26 @@ pub(crate) fn read_hello(stream: &Stream, timeout: Duration) -> Result<Caller, U
     if !matches!(fill(stream, &mut body, deadline)?, Filled::All) {
         return Err(Unwelcome::Stranger);
     }
-    parse_hello(&body)
+    parse(opcode, &body)
 }
 
-/// Magic and version come first in every version's hello; only then may the rest be expected to have our form.
-fn parse_hello(body: &[u8]) -> Result<Caller, Unwelcome> {
+/// Magic and version come first in every version; only then may the rest be expected to have our form.
+fn parse(opcode: u16, body: &[u8]) -> Result<Introduction, Unwelcome> {
     let rest = body.strip_prefix(&MAGIC).ok_or(Unwelcome::Stranger)?;
     let protocol = rest.first_chunk().map(|bytes| u32::from_le_bytes(*bytes)).ok_or(Unwelcome::Stranger)?;
     if protocol != PROTOCOL_VERSION {
         return Err(Unwelcome::Version(protocol));
     }
+    if opcode == Join::OPCODE {
+        return Ok(Introduction::Join(decode(body)?));
+    }
     let hello: Hello<'_> = decode(body)?;
-    Ok(Caller {
+    Ok(Introduction::Hello(Caller {
         program: printable(hello.program),
         pid: hello.pid,
         version: printable(hello.version),
         compression: hello.compression,
-    })
+    }))
 }
 
 /// Text from outside goes to the log: short, and without control characters.
@@ -222,7 +235,7 @@ mod tests {
         sender.push(&Ping { number: 3 }, &[]).unwrap();
         sender.push(&Stage { id: 1 }, &[]).unwrap();
         sender.flush().unwrap();
-        let caller = read_hello(&ours, SOON).unwrap();
+        let Introduction::Hello(caller) = read_introduction(&ours, SOON).unwrap() else { panic!("no hello") };
         assert_eq!((caller.program.as_str(), caller.pid), ("evil?name", 7));
         assert_eq!(caller.compression, Compression::Always);
         let mut answers = FrameSender::new(ours.try_clone().unwrap());
@@ -235,22 +248,22 @@ mod tests {
     fn another_version_is_told_so_even_if_its_hello_has_another_form() {
         let mut body = telecl_wire::encode(&hello(PROTOCOL_VERSION + 1));
         body.extend_from_slice(b"fields of the future");
-        let refusal = parse_hello(&body).unwrap_err();
+        let refusal = parse(Hello::OPCODE, &body).unwrap_err();
         assert!(refusal.is_driver() && matches!(refusal, Unwelcome::Version(_)), "{refusal}");
         body[8..12].copy_from_slice(&PROTOCOL_VERSION.to_le_bytes());
-        assert!(matches!(parse_hello(&body), Err(Unwelcome::Malformed(_))));
+        assert!(matches!(parse(Hello::OPCODE, &body), Err(Unwelcome::Malformed(_))));
         body[0] = b'T';
-        assert!(matches!(parse_hello(&body), Err(Unwelcome::Stranger)));
+        assert!(matches!(parse(Hello::OPCODE, &body), Err(Unwelcome::Stranger)));
     }
 
     #[test]
     fn strangers_and_silent_peers_are_told_apart() {
         let (mut peer, ours) = pair();
         peer.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
-        assert!(matches!(read_hello(&ours, SOON), Err(Unwelcome::Stranger)));
+        assert!(matches!(read_introduction(&ours, SOON), Err(Unwelcome::Stranger)));
         let (peer, ours) = pair();
-        assert!(matches!(read_hello(&ours, Duration::from_millis(20)), Err(Unwelcome::Silent)));
+        assert!(matches!(read_introduction(&ours, Duration::from_millis(20)), Err(Unwelcome::Silent)));
         drop(peer);
-        assert!(matches!(read_hello(&ours, SOON), Err(Unwelcome::Left)));
+        assert!(matches!(read_introduction(&ours, SOON), Err(Unwelcome::Left)));
     }
 }

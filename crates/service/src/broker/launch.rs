@@ -14,8 +14,10 @@ use telecl_net::{FrameSender, Stream};
 use telecl_wire::reply::Closing;
 use tracing::{debug, warn};
 
-use super::cache::{Answer, Client, Mailbox};
+use super::cache::{Answer, Client};
+use super::mailbox::Mailbox;
 use super::pool::Worker;
+use super::registry::Joins;
 use super::session::ANONYMOUS;
 use super::{Broker, WorkerCommand};
 use crate::channel::{Begin, Channel, Head, Kind};
@@ -34,7 +36,7 @@ pub(crate) fn command(worker: &WorkerCommand) -> Command {
 }
 
 /// Runs the session's worker to its end, however it ends; says how.
-pub(crate) fn work(broker: &Broker, begin: Begin, stream: Stream) -> Result<String, String> {
+pub(crate) fn work(broker: &Broker, begin: Begin, stream: Stream, joins: &Joins) -> Result<String, String> {
     let session = begin.session;
     broker.sessions.hand_over(session);
     let mut socket = Some(stream);
@@ -47,7 +49,7 @@ pub(crate) fn work(broker: &Broker, begin: Begin, stream: Stream) -> Result<Stri
                 return Err(give_up(socket, &format!("cannot start the worker {program}: {error}")));
             }
         };
-        let ended = run(broker, begin, &mut socket, worker);
+        let ended = run(broker, begin, &mut socket, joins, worker);
         // As long as the socket is here, the worker has not touched it, and another can.
         if socket.is_none() {
             return ended;
@@ -62,12 +64,18 @@ pub(crate) fn work(broker: &Broker, begin: Begin, stream: Stream) -> Result<Stri
 
 /// Gives the session to the worker, answers its requests, and waits for its end. Takes the socket away as soon as it is
 /// the worker's, who then holds the only handle on it: when the worker ends, so does the connection.
-fn run(broker: &Broker, begin: Begin, socket: &mut Option<Stream>, worker: Worker) -> Result<String, String> {
+fn run(
+    broker: &Broker,
+    begin: Begin,
+    socket: &mut Option<Stream>,
+    joins: &Joins,
+    worker: Worker,
+) -> Result<String, String> {
     let session = begin.session;
     let Worker { mut child, channel, scratch, .. } = worker;
     debug!(session, worker = child.id(), "worker gets the session");
     broker.sessions.work(session, Pid::from_child(&child));
-    let ending = match attend(broker, begin, socket, &channel) {
+    let ending = match attend(broker, begin, socket, joins, &channel) {
         Ok(ending) => ending,
         Err(error) => {
             debug!(session, %error, "the worker's channel broke");
@@ -98,8 +106,14 @@ enum Ending {
     Driver,
 }
 
-/// Hands the session over and answers what the worker asks, until it closes the channel.
-fn attend(broker: &Broker, begin: Begin, socket: &mut Option<Stream>, channel: &Channel) -> io::Result<Ending> {
+/// Hands the session over, and its streams, and answers what the worker asks, until it closes the channel.
+fn attend(
+    broker: &Broker,
+    begin: Begin,
+    socket: &mut Option<Stream>,
+    joins: &Joins,
+    channel: &Channel,
+) -> io::Result<Ending> {
     let mailbox = Arc::new(Mailbox::new()?);
     let cache = broker.cache.client(begin.session, ANONYMOUS, Arc::clone(&mailbox));
     if let Some(socket) = socket {
@@ -110,8 +124,13 @@ fn attend(broker: &Broker, begin: Begin, socket: &mut Option<Stream>, channel: &
             PollFd::from_borrowed_fd(channel.as_fd(), PollFlags::IN),
             PollFd::from_borrowed_fd(mailbox.as_fd(), PollFlags::IN),
         ];
-        // Errors and hang-ups are reported unasked.
-        polled.extend(socket.as_ref().map(|socket| PollFd::new(socket, PollFlags::RDHUP)));
+        let begun = socket.is_none();
+        polled.push(match socket {
+            // Errors and hang-ups are reported unasked.
+            Some(socket) => PollFd::new(socket, PollFlags::RDHUP),
+            // Not before: a worker that does not begin the session takes none of its sockets along.
+            None => PollFd::from_borrowed_fd(joins.as_fd(), PollFlags::IN),
+        });
         match poll(&mut polled, None) {
             Err(Errno::INTR) => continue,
             other => other?,
@@ -122,13 +141,18 @@ fn attend(broker: &Broker, begin: Begin, socket: &mut Option<Stream>, channel: &
                 send(channel, answer)?;
             }
         }
+        if ready[2] && begun {
+            for (stream, socket) in joins.take() {
+                channel.send_socket(Head::new(Kind::Join).number(stream.into()), &[], socket.as_fd())?;
+            }
+        }
         if ready[0] {
             let Some((head, content)) = channel.receive()? else { return Ok(Ending::Worker) };
             match head.kind {
                 Kind::Begun => *socket = None,
                 _ => ask(&cache, head, content)?,
             }
-        } else if ready.get(2) == Some(&true) {
+        } else if ready[2] && !begun {
             return Ok(Ending::Driver);
         }
     }
@@ -151,7 +175,7 @@ fn ask(cache: &Client<'_>, head: Head, content: Vec<u8>) -> io::Result<()> {
         Kind::Forget => cache.forget(head.key),
         // It was taken before it could say so to the spawner.
         Kind::Ready => {}
-        Kind::Begin | Kind::Begun | Kind::Hit | Kind::Build => {
+        Kind::Begin | Kind::Begun | Kind::Hit | Kind::Build | Kind::Join => {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "a worker says nothing of the kind"));
         }
     }

@@ -9,6 +9,7 @@ mod cache;
 mod greeting;
 mod launch;
 mod listen;
+mod mailbox;
 mod offer;
 mod pool;
 mod registry;
@@ -121,6 +122,8 @@ struct Broker {
     next_session: AtomicU64,
     /// Connections that have not introduced themselves yet.
     strangers: AtomicUsize,
+    /// Connections that wanted to join a session and were not allowed to.
+    refused_joins: AtomicU64,
     sessions: Registry,
     pool: Pool,
     cache: Cache,
@@ -146,6 +149,7 @@ pub fn serve(settings: ServeSettings, ready: impl FnOnce(&[Address])) -> Result<
         boot_id: telecl_net::boot_id(),
         next_session: AtomicU64::new(1),
         strangers: AtomicUsize::new(0),
+        refused_joins: AtomicU64::new(0),
         sessions: Registry::default(),
         scratch,
     });

@@ -1,16 +1,24 @@
-//! Which sessions there are, so that all of them can be ended.
+//! Which sessions there are, so that all of them can be ended, and further connections can join them.
 
 use std::collections::HashMap;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use telecl_net::Stream;
+use telecl_wire::MAX_STREAMS;
+use telecl_wire::handshake::Join;
+
+use super::mailbox::Mailbox;
 
 /// How long sessions may take to end by themselves, and then after SIGKILL.
 const GRACE: Duration = Duration::from_secs(3);
 
-/// All sessions of a broker. Its lock is held for a few lines and no other is taken meanwhile.
+/// Connections that are to be streams of a session, each with its number; for the session's worker.
+pub(crate) type Joins = Mailbox<(u32, Stream)>;
+
+/// All sessions of a broker. Its lock is held for a few lines; that of a [`Mailbox`] may be taken meanwhile.
 #[derive(Debug, Default)]
 pub(crate) struct Registry {
     state: Mutex<State>,
@@ -19,8 +27,17 @@ pub(crate) struct Registry {
 
 #[derive(Debug, Default)]
 struct State {
-    sessions: HashMap<u64, Stage>,
+    sessions: HashMap<u64, Session>,
     stopping: bool,
+}
+
+#[derive(Debug)]
+struct Session {
+    stage: Stage,
+    secret: [u8; 16],
+    joins: Arc<Joins>,
+    /// Which numbers have been given to streams.
+    streams: [bool; MAX_STREAMS],
 }
 
 #[derive(Debug)]
@@ -32,14 +49,58 @@ enum Stage {
     Working(Pid),
 }
 
-impl Registry {
-    /// Notes a session; `false` if the service is stopping and takes none.
-    pub(crate) fn enter(&self, session: u64, stream: Stream) -> bool {
-        let mut state = self.lock();
-        if !state.stopping {
-            state.sessions.insert(session, Stage::Waiting(stream));
+impl State {
+    fn set_stage(&mut self, session: u64, stage: Stage) {
+        if let Some(session) = self.sessions.get_mut(&session) {
+            session.stage = stage;
         }
-        !state.stopping
+    }
+}
+
+/// Why a connection does not become a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum NotJoined {
+    /// Which of the two it is, only those who know the secret can tell.
+    #[error("there is no such session, or it has another secret")]
+    Stranger,
+    #[error("a session has no more than {MAX_STREAMS} streams")]
+    Number,
+    #[error("the session has had a stream of this number")]
+    Twice,
+}
+
+/// Whether two secrets are the same; takes as long in any case.
+fn is_same(one: &[u8; 16], other: &[u8; 16]) -> bool {
+    one.iter().zip(other).fold(0, |different, (one, other)| different | (one ^ other)) == 0
+}
+
+impl Registry {
+    /// Notes a session, which whoever knows the secret may join. An error if the service is stopping and takes none.
+    pub(crate) fn enter(&self, session: u64, stream: Stream, secret: [u8; 16]) -> io::Result<Arc<Joins>> {
+        let joins = Arc::new(Joins::new()?);
+        let mut state = self.lock();
+        if state.stopping {
+            return Err(io::Error::other("the service is stopping"));
+        }
+        let (stage, streams) = (Stage::Waiting(stream), [false; MAX_STREAMS]);
+        state.sessions.insert(session, Session { stage, secret, joins: Arc::clone(&joins), streams });
+        Ok(joins)
+    }
+
+    /// Gives a connection to the session that it wants to be a stream of. Its worker gets it when there is one.
+    pub(crate) fn join(&self, join: &Join, stream: Stream) -> Result<(), (Stream, NotJoined)> {
+        let mut state = self.lock();
+        let known = state.sessions.get_mut(&join.session).filter(|session| is_same(&session.secret, &join.secret));
+        let Some(session) = known else { return Err((stream, NotJoined::Stranger)) };
+        match session.streams.get_mut(join.stream as usize) {
+            None => Err((stream, NotJoined::Number)),
+            Some(true) => Err((stream, NotJoined::Twice)),
+            Some(used) => {
+                *used = true;
+                session.joins.put((join.stream, stream));
+                Ok(())
+            }
+        }
     }
 
     /// Whether all sessions are being ended.
@@ -50,7 +111,7 @@ impl Registry {
     /// The session now belongs to a worker, and its socket with it.
     pub(crate) fn work(&self, session: u64, worker: Pid) {
         let mut state = self.lock();
-        state.sessions.insert(session, Stage::Working(worker));
+        state.set_stage(session, Stage::Working(worker));
         if state.stopping {
             signal(worker, Signal::TERM);
         }
@@ -58,7 +119,7 @@ impl Registry {
 
     /// Closes this registry's handle on a session's socket, which a worker is about to own.
     pub(crate) fn hand_over(&self, session: u64) {
-        self.lock().sessions.insert(session, Stage::Starting);
+        self.lock().set_stage(session, Stage::Starting);
     }
 
     /// The session has ended. Must come before its worker's process id is given back to the system, so that no signal
@@ -72,16 +133,16 @@ impl Registry {
     pub(crate) fn end_all(&self) -> usize {
         let mut state = self.lock();
         state.stopping = true;
-        for stage in state.sessions.values() {
-            match stage {
+        for session in state.sessions.values() {
+            match &session.stage {
                 Stage::Waiting(stream) => stream.shutdown(),
                 Stage::Starting => {}
                 Stage::Working(worker) => signal(*worker, Signal::TERM),
             }
         }
         let state = self.wait_until_empty(state);
-        for stage in state.sessions.values() {
-            if let Stage::Working(worker) = stage {
+        for session in state.sessions.values() {
+            if let Stage::Working(worker) = &session.stage {
                 signal(*worker, Signal::KILL);
             }
         }
@@ -101,4 +162,40 @@ impl Registry {
 fn signal(worker: Pid, signal: Signal) {
     // Fails only for a worker that has already ended.
     let _ = kill_process(worker, signal);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+
+    use telecl_wire::PROTOCOL_VERSION;
+    use telecl_wire::handshake::MAGIC;
+
+    use super::*;
+
+    fn stream() -> Stream {
+        Stream::from_fd(UnixStream::pair().unwrap().0.into())
+    }
+
+    #[test]
+    fn only_who_knows_the_secret_joins_and_each_number_is_given_once() {
+        let sessions = Registry::default();
+        let joins = sessions.enter(7, stream(), [5; 16]).unwrap();
+        let join = |session, secret, number| {
+            let join = Join { magic: MAGIC, protocol: PROTOCOL_VERSION, session, secret, stream: number };
+            sessions.join(&join, stream()).map_err(|(_, reason)| reason)
+        };
+        let mut wrong = [5; 16];
+        wrong[15] = 4;
+        assert_eq!(join(7, wrong, 0), Err(NotJoined::Stranger));
+        assert_eq!(join(8, [5; 16], 0), Err(NotJoined::Stranger));
+        for number in 0..MAX_STREAMS as u32 {
+            assert_eq!(join(7, [5; 16], number), Ok(()));
+            assert_eq!(join(7, [5; 16], number), Err(NotJoined::Twice));
+        }
+        assert_eq!(join(7, [5; 16], MAX_STREAMS as u32), Err(NotJoined::Number));
+        assert!(joins.take().iter().map(|(number, _)| *number).eq(0..MAX_STREAMS as u32));
+        sessions.leave(7);
+        assert_eq!(join(7, [5; 16], 0), Err(NotJoined::Stranger));
+    }
 }

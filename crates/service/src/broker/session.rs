@@ -7,12 +7,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::net::sockopt;
-use telecl_net::{Compression, FrameSender, Stream};
+use telecl_net::{FrameSender, Stream};
 use telecl_wire::PROTOCOL_VERSION;
-use telecl_wire::handshake::{Refused, Welcome};
+use telecl_wire::handshake::{Join, Refused, Welcome};
 use tracing::{debug, info, warn};
 
-use super::greeting::{Caller, First, Unwelcome, read_hello, wait_for_request};
+use super::greeting::{Caller, First, Introduction, Unwelcome, read_introduction, wait_for_request};
+use super::registry::Joins;
 use super::{Broker, launch};
 use crate::channel::Begin;
 
@@ -57,8 +58,9 @@ impl Drop for Stranger {
 fn attend(stream: Stream, peer: String, stranger: Stranger) {
     let broker = Arc::clone(&stranger.0);
     let timeout = broker.settings.handshake_timeout;
-    let caller = match read_hello(&stream, timeout) {
-        Ok(caller) => caller,
+    let caller = match read_introduction(&stream, timeout) {
+        Ok(Introduction::Hello(caller)) => caller,
+        Ok(Introduction::Join(wanted)) => return join(&broker, stream, &peer, &wanted),
         // Health checks and port scans do this all day.
         Err(Unwelcome::Left) => return debug!(peer, "connection closed without a word"),
         Err(reason) => {
@@ -72,18 +74,21 @@ fn attend(stream: Stream, peer: String, stranger: Stranger) {
     let read = Instant::now();
     drop(stranger);
     let session = broker.next_session.fetch_add(1, Ordering::Relaxed);
-    match stream.try_clone() {
-        Ok(handle) => {
-            if !broker.sessions.enter(session, handle) {
-                return refuse(stream, "the service is stopping", timeout);
-            }
+    let entered = telecl_net::random_secret().and_then(|secret| {
+        let joins = broker.sessions.enter(session, stream.try_clone()?, secret)?;
+        let compression = caller.compression.and(broker.settings.compression);
+        Ok(Conversation { broker: &broker, begin: Begin { session, compression }, secret, joins })
+    });
+    let conversation = match entered {
+        Ok(conversation) => conversation,
+        Err(error) => {
+            warn!(session, %error, "cannot keep a session");
+            return refuse(stream, &error.to_string(), timeout);
         }
-        Err(error) => return warn!(session, %error, "cannot keep a session"),
-    }
-    let Caller { program, pid, version, compression } = caller;
-    let compression = compression.and(broker.settings.compression);
+    };
+    let Caller { program, pid, version, .. } = caller;
     info!(session, tenant = ANONYMOUS, peer, program, pid, version, "session opened");
-    let ended = converse(&broker, session, compression, stream, read);
+    let ended = conversation.hold(stream, read);
     broker.sessions.leave(session);
     let duration = read.elapsed();
     match ended {
@@ -92,41 +97,61 @@ fn attend(stream: Stream, peer: String, stranger: Stranger) {
     }
 }
 
-/// Welcomes, waits for the first request, and leaves the rest to a worker. Both results say how the session ended; an
-/// error is one that an operator may want to know about.
-fn converse(
-    broker: &Broker,
-    session: u64,
-    compression: Compression,
-    stream: Stream,
-    read: Instant,
-) -> Result<String, String> {
-    let timeout = broker.settings.handshake_timeout;
-    let failed = |error: io::Error| error.to_string();
-    let mut sender = FrameSender::new(stream.try_clone().map_err(failed)?);
-    stream.set_send_timeout(Some(timeout)).map_err(failed)?;
-    let mut welcome = Welcome {
-        session,
-        version: env!("CARGO_PKG_VERSION"),
-        node: &broker.node,
-        socket: &broker.socket,
-        instance: broker.instance,
-        boot_id: broker.boot_id,
-        took_ns: 0,
-        compression,
-        platforms: broker.offer.platforms.clone(),
-    };
-    welcome.took_ns = u64::try_from(read.elapsed().as_nanos()).unwrap_or(u64::MAX);
-    sender.send(&welcome, &[]).map_err(failed)?;
-    match wait_for_request(&stream, &mut sender, timeout) {
-        Ok(First::Request) => {}
-        Ok(First::Left) => return Ok("driver closed the connection".to_owned()),
-        Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Ok("connection reset".to_owned()),
-        Err(error) => return Err(error.to_string()),
+/// Gives the connection to the session that it belongs to.
+fn join(broker: &Broker, stream: Stream, peer: &str, wanted: &Join) {
+    let session = wanted.session;
+    match broker.sessions.join(wanted, stream) {
+        Ok(()) => debug!(session, peer, stream = wanted.stream, "a stream joins the session"),
+        Err((stream, reason)) => {
+            let refused = broker.refused_joins.fetch_add(1, Ordering::Relaxed) + 1;
+            warn!(session, peer, %reason, refused, "a stream may not join");
+            refuse(stream, &reason.to_string(), broker.settings.handshake_timeout);
+        }
     }
-    stream.set_send_timeout(None).map_err(failed)?;
-    drop(sender);
-    launch::work(broker, Begin { session, compression }, stream)
+}
+
+/// A session that has been entered.
+struct Conversation<'b> {
+    broker: &'b Broker,
+    begin: Begin,
+    secret: [u8; 16],
+    joins: Arc<Joins>,
+}
+
+impl Conversation<'_> {
+    /// Welcomes, waits for the first request, and leaves the rest to a worker. Both results say how the session ended; an
+    /// error is one that an operator may want to know about.
+    fn hold(self, stream: Stream, read: Instant) -> Result<String, String> {
+        let Conversation { broker, begin, secret, joins } = self;
+        let Begin { session, compression } = begin;
+        let timeout = broker.settings.handshake_timeout;
+        let failed = |error: io::Error| error.to_string();
+        let mut sender = FrameSender::new(stream.try_clone().map_err(failed)?);
+        stream.set_send_timeout(Some(timeout)).map_err(failed)?;
+        let mut welcome = Welcome {
+            session,
+            secret,
+            version: env!("CARGO_PKG_VERSION"),
+            node: &broker.node,
+            socket: &broker.socket,
+            instance: broker.instance,
+            boot_id: broker.boot_id,
+            took_ns: 0,
+            compression,
+            platforms: broker.offer.platforms.clone(),
+        };
+        welcome.took_ns = u64::try_from(read.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        sender.send(&welcome, &[]).map_err(failed)?;
+        match wait_for_request(&stream, &mut sender, timeout) {
+            Ok(First::Request) => {}
+            Ok(First::Left) => return Ok("driver closed the connection".to_owned()),
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Ok("connection reset".to_owned()),
+            Err(error) => return Err(error.to_string()),
+        }
+        stream.set_send_timeout(None).map_err(failed)?;
+        drop(sender);
+        launch::work(broker, begin, stream, &joins)
+    }
 }
 
 fn refuse(stream: Stream, reason: &str, timeout: Duration) {

@@ -1,4 +1,4 @@
-//! The broker's cache of built programs, as a worker sees it.
+//! The channel to the broker: its cache of built programs, as a worker sees it, and further streams of the session.
 //!
 //! A worker never touches the cache's files: it asks the broker over its channel. A build thread waits for the answer,
 //! which may be that another session is building the same program. Whatever goes wrong here means that the compiler
@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use telecl_net::Stream;
 use tracing::debug;
 
 use super::link::Link;
@@ -58,7 +59,7 @@ impl Cache {
 
     /// Asks for a program; waits while another session builds it. With `reluctant`, gives others a moment to begin.
     pub(crate) fn lookup(self: &Arc<Self>, key: Key, reluctant: bool) -> Found {
-        if !*self.reader.get_or_init(|| self.start_reader()) {
+        if !self.listen() {
             return Found::Nothing;
         }
         let (answer, answered) = mpsc::channel();
@@ -111,7 +112,11 @@ impl Cache {
         }
     }
 
-    /// Starts the thread that takes the broker's answers; a session that builds nothing has none.
+    /// Sees to it that what the broker says is heard; `false` if that cannot be.
+    pub(crate) fn listen(self: &Arc<Self>) -> bool {
+        *self.reader.get_or_init(|| self.start_reader())
+    }
+
     fn start_reader(self: &Arc<Self>) -> bool {
         let cache = Arc::clone(self);
         let thread = thread::Builder::new().name("telecl-cache".into()).stack_size(256 << 10);
@@ -120,7 +125,7 @@ impl Cache {
 
     fn read_on(self: &Arc<Self>) {
         loop {
-            let (head, content) = match self.channel.receive() {
+            let (head, content, socket) = match self.channel.receive_with_socket() {
                 Ok(Some(message)) => message,
                 other => {
                     debug!(session = self.link.session(), ?other, "the broker's channel is closed");
@@ -132,6 +137,13 @@ impl Cache {
             match head.kind {
                 Kind::Hit => self.answer(head.number, |_| Found::Hit(content)),
                 Kind::Build => self.answer(head.number, |key| Found::Build(Permit::new(self, key))),
+                Kind::Join => {
+                    let joined =
+                        socket.map(|socket| self.link.streams().add(&self.link, head.number, Stream::from_fd(socket)));
+                    if let Some(Err(error)) = joined {
+                        debug!(session = self.link.session(), stream = head.number, %error, "no further stream");
+                    }
+                }
                 other => debug!(session = self.link.session(), ?other, "the broker says nothing of the kind"),
             }
         }

@@ -13,13 +13,14 @@ use telecl_wire::{CHUNK, Field};
 use tracing::{debug, warn};
 
 use super::staging::Chunk;
+use super::streams::Streams;
 use crate::process::{exit_code, exit_now};
 
 /// How long the last words may take.
 const PATIENCE: Duration = Duration::from_millis(200);
 
-/// The sending half of the session's link. Its lock is held while a frame is handed to the socket, and no other lock is
-/// taken meanwhile.
+/// The sending half of the session's link. Its lock is held while a frame is handed to the socket; that of the streams is
+/// taken meanwhile, so that payloads are in the order of their frames.
 ///
 /// Nothing here returns an error: a link that does not take our frames has no driver behind it any more, and without a
 /// driver the process has no purpose.
@@ -28,6 +29,7 @@ pub(crate) struct Link {
     sender: Mutex<FrameSender>,
     /// Memory that the driver shares, if it does.
     slots: Option<SlotPool>,
+    streams: Streams,
     chunk: usize,
     session: u64,
 }
@@ -46,7 +48,7 @@ pub(crate) struct About {
 impl Link {
     pub(crate) fn new(sender: FrameSender, session: u64) -> Link {
         let (slots, chunk) = (sender.slots().cloned(), sender.chunk());
-        Link { sender: Mutex::new(sender), slots, chunk, session }
+        Link { sender: Mutex::new(sender), slots, streams: Streams::default(), chunk, session }
     }
 
     /// How much of a large transfer goes into one frame.
@@ -68,9 +70,31 @@ impl Link {
     pub(crate) fn push_chunk<'a>(&self, message: &impl Message<'a>, chunk: Chunk) {
         let pushed = match chunk.into_slot() {
             Ok((slot, len)) => self.lock().push_slot(message, slot, len),
-            Err(chunk) => self.lock().push(message, chunk.bytes()),
+            Err(chunk) => match self.streams.for_payload(chunk.len(), || self.lock().lets_go(chunk.len())) {
+                Some(stream) => self.push_on_stream(message, stream, chunk),
+                None => self.lock().push(message, chunk.bytes()),
+            },
         };
         self.must(pushed);
+    }
+
+    /// Sends the frame at once: the stream gets on only if the driver knows what comes there.
+    fn push_on_stream<'a>(&self, message: &impl Message<'a>, stream: usize, chunk: Chunk) -> io::Result<()> {
+        let mut sender = self.lock();
+        sender.push_on_stream(message, stream, chunk.len())?;
+        self.streams.put(stream, chunk);
+        sender.flush()
+    }
+
+    pub(crate) fn streams(&self) -> &Streams {
+        &self.streams
+    }
+
+    /// Without one of its streams a session cannot go on.
+    pub(super) fn stream_lost(&self, error: &io::Error) -> ! {
+        debug!(session = self.session, %error, "a stream is lost");
+        self.closing(&format!("a stream of the session was lost: {error}"));
+        exit_now(exit_code::CLOSED)
     }
 
     /// The session's number, for the log.

@@ -33,6 +33,7 @@ mod sampler;
 mod session;
 mod staging;
 mod start;
+mod streams;
 mod table;
 mod transfer;
 mod vendor;

@@ -6,12 +6,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use telecl_net::{Frame, FrameReceiver, Idle, LearningSpin, Payload, Progress, ReceiveError, processors_are_few};
+use telecl_net::{
+    Deferred, Frame, FrameReceiver, Idle, LearningSpin, Payload, Progress, ReceiveError, processors_are_few,
+};
 use telecl_opencl::{Device, Library, Platform, Sampler};
 use telecl_sys::*;
 use telecl_wire::handshake::{Ping, Pong};
 use telecl_wire::request::{Finish, Kind, Message, Release};
-use telecl_wire::{Request, decode};
+use telecl_wire::{DecodeError, Request, decode};
 use tracing::{debug, warn};
 
 use super::cache::Cache;
@@ -54,6 +56,8 @@ pub(crate) struct Session {
     pub(super) open_writes: HashMap<u64, OpenWrite>,
     /// Bulk data that a later request names.
     staged: HashMap<u64, Vec<u8>>,
+    /// Requests that wait for the payload of the first of them.
+    deferred: Deferred<Chunk>,
     /// Queues with a read that is not enqueued as a whole.
     pub(super) open_reads: Vec<u64>,
     /// Whether some queue has commands that were not flushed.
@@ -71,6 +75,30 @@ const UNSEEN: Duration = Duration::from_micros(200);
 
 /// How long it sleeps between two looks for memory that a large read needs.
 const NAP: Duration = Duration::from_micros(50);
+
+/// How long it waits for a payload before it looks for other things to do.
+const PAYLOAD: Duration = Duration::from_millis(5);
+
+/// What comes with a request.
+#[derive(Debug)]
+enum Content<'r> {
+    Nothing,
+    /// Is to be read from where the frame came.
+    Follows(Payload<'r>),
+    /// Came on another stream.
+    Here(Chunk),
+}
+
+impl Content<'_> {
+    fn append_to(self, bytes: &mut Vec<u8>) -> Result<(), ReceiveError> {
+        match self {
+            Content::Nothing => {}
+            Content::Follows(mut payload) => payload.append_to(bytes)?,
+            Content::Here(chunk) => bytes.extend_from_slice(chunk.bytes()),
+        }
+        Ok(())
+    }
+}
 
 /// Sees to it that others report what ends while the executor waits for the rest of a frame.
 #[derive(Debug)]
@@ -143,6 +171,7 @@ impl Session {
             open_writes: HashMap::new(),
             open_reads: Vec::new(),
             staged: HashMap::new(),
+            deferred: Deferred::default(),
             unflushed: false,
             is_last: false,
             candid,
@@ -161,17 +190,20 @@ impl Session {
             let progress = match receiver.poll() {
                 Ok(Progress::Nothing) => {
                     busy = 0;
-                    if self.rest(&mut spin) {
+                    if !self.deferred.is_empty() {
+                        self.wait_for_payload().map(|()| Progress::Nothing)
+                    } else if self.rest(&mut spin) {
                         continue;
+                    } else {
+                        receiver.wait()
                     }
-                    receiver.wait()
                 }
                 progress => progress,
             };
             let executed = match progress {
                 Ok(Progress::Ready) => {
                     self.is_last = receiver.next_opcode().is_none_or(|opcode| opcode == Finish::OPCODE);
-                    self.execute(receiver.frame())
+                    self.take(receiver.frame())
                 }
                 Ok(Progress::Nothing) => Ok(()),
                 Ok(Progress::Closed) => return Ended::Closed,
@@ -196,12 +228,7 @@ impl Session {
 
     /// There is no request: does what has been put off, reports what has ended. `false` if the executor may sleep.
     fn rest(&mut self, spin: &mut LearningSpin) -> bool {
-        if self.unflushed {
-            self.flush_queues();
-        }
-        let mut found = self.completion.lanes().look();
-        let open = self.go_on_reading(&mut found);
-        self.link.flush();
+        let (found, open) = self.catch_up();
         if found {
             spin.arrived();
         }
@@ -216,9 +243,92 @@ impl Session {
         open
     }
 
-    /// One request. Errors are those of the link; what OpenCL refuses is told to the driver, and work goes on.
-    fn execute(&mut self, frame: Frame<'_>) -> Result<(), ReceiveError> {
+    /// Does what has been put off, and reports what has ended: whether something had, and whether reads are still open.
+    fn catch_up(&mut self) -> (bool, bool) {
+        if self.unflushed {
+            self.flush_queues();
+        }
+        let mut found = self.completion.lanes().look();
+        let open = self.go_on_reading(&mut found);
+        self.link.flush();
+        (found, open)
+    }
+
+    /// A request has arrived. It is executed, unless others are put off: then it is, too.
+    fn take(&mut self, frame: Frame<'_>) -> Result<(), ReceiveError> {
         let Frame { opcode, body, mut payload } = frame;
+        if let Some((stream, len)) = payload.take_stream() {
+            return self.expect_payload(opcode, body, stream, len);
+        }
+        if !self.deferred.is_empty() {
+            if payload.is_empty() && self.deferred.has_room() {
+                self.deferred.push(opcode, body, None);
+                return self.execute_deferred();
+            }
+            while !self.deferred.is_empty() {
+                self.wait_for_payload()?;
+            }
+        }
+        self.execute(opcode, body, Content::Follows(payload))
+    }
+
+    /// A request whose payload comes on another stream: has it received, and puts the request off until it is there.
+    fn expect_payload(&mut self, opcode: u16, body: &[u8], stream: usize, len: usize) -> Result<(), ReceiveError> {
+        let queue = match Request::decode(opcode, body)? {
+            Request::WriteBuffer(m) => Some(m.command.queue),
+            Request::WriteRect(m) => Some(m.command.queue),
+            Request::WriteImage(m) => Some(m.command.queue),
+            Request::Stage(_) => None,
+            _ => return Err(DecodeError::BadHeader.into()),
+        };
+        while !self.deferred.has_room() {
+            self.wait_for_payload()?;
+        }
+        let chunk = match queue {
+            None => Pool::plain(&self.link).take_more(len),
+            Some(queue) => {
+                let pool = self.pool(queue);
+                loop {
+                    match pool.take_set_aside(len) {
+                        Some(chunk) => break chunk,
+                        // What is received first is given to the device first.
+                        None if self.deferred.coming() > 0 => self.wait_for_payload()?,
+                        None => break pool.take(len),
+                    }
+                }
+            }
+        };
+        let coming = self.link.streams().expect(stream, chunk)?;
+        self.deferred.push(opcode, body, Some(coming));
+        self.execute_deferred()
+    }
+
+    /// Waits for the payload of the first request that is put off, and executes what then can be. Returns early if there
+    /// is something else to do.
+    fn wait_for_payload(&mut self) -> Result<(), ReceiveError> {
+        let (found, open) = self.catch_up();
+        if let Some(stream) = self.deferred.waits_for()?
+            && !found
+        {
+            self.completion.lanes().hand_over();
+            // Its thread may still be asleep.
+            if !self.link.streams().help(&self.link, stream) {
+                self.deferred.wait(if open { NAP } else { PAYLOAD })?;
+            }
+        }
+        self.execute_deferred()
+    }
+
+    /// Executes requests that were put off, as far as their payloads are here.
+    fn execute_deferred(&mut self) -> Result<(), ReceiveError> {
+        while let Some((opcode, body, chunk)) = self.deferred.pop()? {
+            self.execute(opcode, &body, chunk.map_or(Content::Nothing, Content::Here))?;
+        }
+        Ok(())
+    }
+
+    /// One request. Errors are those of the link; what OpenCL refuses is told to the driver, and work goes on.
+    fn execute(&mut self, opcode: u16, body: &[u8], payload: Content<'_>) -> Result<(), ReceiveError> {
         if opcode == Ping::OPCODE {
             let Ping { number } = decode(body)?;
             self.link.send(&Pong { number }, &[]);
@@ -310,24 +420,34 @@ impl Session {
     }
 
     /// What came with a request: staged before it, or as its payload. `None` if there is neither.
-    fn content(&mut self, staged: u64, payload: Payload<'_>) -> Result<Option<Vec<u8>>, ReceiveError> {
+    fn content(&mut self, staged: u64, payload: Content<'_>) -> Result<Option<Vec<u8>>, ReceiveError> {
         if staged != 0 {
             return Ok(Some(self.staged.remove(&staged).unwrap_or_default()));
         }
-        if payload.is_empty() { Ok(None) } else { payload.read_to_vec().map(Some) }
+        let mut bytes = Vec::new();
+        payload.append_to(&mut bytes)?;
+        Ok(Some(bytes).filter(|bytes| !bytes.is_empty()))
     }
 
     /// The payload in memory that a device can read; `queue` will have it done.
-    fn chunk(&self, queue: u64, mut payload: Payload<'_>) -> Result<Chunk, ReceiveError> {
-        let len = payload.len();
-        // Without such a queue nothing will come of it, but the stream goes on.
-        let pool = self.queues.get(queue).map_or_else(|_| Pool::plain(&self.link), |entry| entry.pool.clone());
+    fn chunk(&self, queue: u64, payload: Content<'_>) -> Result<Chunk, ReceiveError> {
+        let mut payload = match payload {
+            Content::Follows(payload) => payload,
+            Content::Here(chunk) => return Ok(chunk),
+            Content::Nothing => return Ok(self.pool(queue).take(0)),
+        };
+        let (len, pool) = (payload.len(), self.pool(queue));
         if let Some(slot) = payload.take_slot() {
             return Ok(pool.incoming(slot, len));
         }
         let mut chunk = pool.take(len);
         payload.read_into(chunk.bytes_mut())?;
         Ok(chunk)
+    }
+
+    /// Host memory for the transfers of a queue. Without such a queue nothing will come of them, but the stream goes on.
+    fn pool(&self, queue: u64) -> Pool {
+        self.queues.get(queue).map_or_else(|_| Pool::plain(&self.link), |entry| entry.pool.clone())
     }
 
     /// The vendor keeps an object until the commands that use it have ended.

@@ -88,6 +88,10 @@ fn start() -> io::Result<Option<(Arc<Link>, FrameReceiver, Session)>> {
     watch::start(stop, stream.try_clone()?, Arc::clone(&link))?;
     let output = Output::start(printed, Arc::clone(&link))?;
     let cache = Cache::new(channel, Arc::clone(&link));
+    if !shared_memory {
+        // Streams may join. Without the thread none does.
+        cache.listen();
+    }
     let session = Session::new(Arc::clone(&link), output, cache, scratch, &offered)?;
     Ok(Some((link, receiver, session)))
 }

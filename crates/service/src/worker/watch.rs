@@ -1,4 +1,4 @@
-//! Ends the worker when there is nobody left to work for.
+//! Ends the worker when there is nobody left to work for, or a part of the connection is gone.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -47,6 +47,7 @@ impl StopSignal {
 
 /// Starts the watcher: it needs nothing of the other threads, which may be deep in a vendor's driver.
 pub(crate) fn start(stop: StopSignal, stream: Stream, link: Arc<Link>) -> io::Result<()> {
+    link.streams().ends()?;
     let watcher = thread::Builder::new().name("telecl-watch".into()).stack_size(128 << 10);
     watcher.spawn(move || watch(&stream, &stop.0, &link))?;
     Ok(())
@@ -55,7 +56,8 @@ pub(crate) fn start(stop: StopSignal, stream: Stream, link: Arc<Link>) -> io::Re
 fn watch(stream: &Stream, stop: &UnixStream, link: &Link) -> ! {
     loop {
         // Errors and hang-ups are reported unasked.
-        let mut polled = [PollFd::new(stream, PollFlags::RDHUP), PollFd::new(stop, PollFlags::IN)];
+        let mut polled = vec![PollFd::new(stream, PollFlags::RDHUP), PollFd::new(stop, PollFlags::IN)];
+        polled.extend(link.streams().ends().ok().map(|ends| PollFd::new(ends, PollFlags::IN)));
         match poll(&mut polled, None) {
             Err(Errno::INTR) => continue,
             Err(error) => debug!(session = link.session(), %error, "cannot watch the connection"),
@@ -64,6 +66,9 @@ fn watch(stream: &Stream, stop: &UnixStream, link: &Link) -> ! {
         if !polled[1].revents().is_empty() {
             link.closing("the service is stopping");
             exit_now(exit_code::STOPPED);
+        }
+        if polled[0].revents().is_empty() {
+            link.stream_lost(&io::ErrorKind::UnexpectedEof.into());
         }
         exit_now(exit_code::CLOSED);
     }

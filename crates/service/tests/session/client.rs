@@ -4,24 +4,40 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStdout, Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use telecl_net::{Address, FrameReceiver, FrameSender, Stream};
 use telecl_sys::*;
-use telecl_wire::handshake::{Compression, Handshake, Hello, MAGIC, Welcome};
+use telecl_wire::handshake::{Compression, Handshake, Hello, Join, MAGIC, Pong, Welcome};
 use telecl_wire::region::Region;
 use telecl_wire::reply::*;
 use telecl_wire::request::*;
 use telecl_wire::{Ids, PROTOCOL_VERSION, WireId};
 use tempfile::TempDir;
 
-/// Whether clients share memory with their workers: most tests are played over both links.
-static SHARED: AtomicBool = AtomicBool::new(false);
-
-pub(crate) fn share_memory(shared: bool) {
-    SHARED.store(shared, Ordering::Relaxed);
+/// How a client's bytes reach its worker: most tests are played over all links.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Link {
+    Tcp,
+    SharedMemory,
+    /// TCP, and every payload that may come on a further stream does.
+    Streams,
 }
+
+static LINK: Mutex<Link> = Mutex::new(Link::Tcp);
+
+/// The link of new clients.
+pub(crate) fn choose(link: Link) {
+    *LINK.lock().unwrap() = link;
+}
+
+fn chosen() -> Link {
+    *LINK.lock().unwrap()
+}
+
+/// How many streams a client has that has some.
+const STREAMS: usize = 3;
 
 /// A broker process, ended with the test.
 pub(crate) struct Broker {
@@ -35,7 +51,10 @@ pub(crate) struct Broker {
 
 impl Broker {
     pub(crate) fn start() -> Broker {
-        if SHARED.load(Ordering::Relaxed) { Broker::start_at_socket() } else { Broker::start_with("127.0.0.1:0", &[]) }
+        match chosen() {
+            Link::SharedMemory => Broker::start_at_socket(),
+            Link::Tcp | Link::Streams => Broker::start_with("127.0.0.1:0", &[]),
+        }
     }
 
     /// Listens at a Unix socket.
@@ -134,6 +153,12 @@ pub(crate) struct Client {
     next: u64,
     /// Encoded welcome.
     welcome: Vec<u8>,
+    streams: Vec<Stream>,
+    /// How many streams it will join when it has something for them, and how many payloads have come or gone there.
+    wanted: usize,
+    pub(crate) streamed: usize,
+    /// Whether its worker is on its way.
+    begun: bool,
 }
 
 pub(crate) fn hello() -> Hello<'static> {
@@ -156,10 +181,54 @@ impl Client {
         let frame = receiver.next_frame().unwrap().unwrap();
         assert!(matches!(Handshake::decode(frame.opcode, frame.body).unwrap(), Handshake::Welcome(_)));
         let welcome = frame.body.to_vec();
-        if SHARED.load(Ordering::Relaxed) && matches!(address, Address::Unix(_)) {
+        if chosen() == Link::SharedMemory && matches!(address, Address::Unix(_)) {
             (sender, receiver) = telecl_net::share_memory(sender.stream()).unwrap().unwrap();
         }
-        Client { sender, receiver, arrived: Arrived::default(), next: telecl_wire::FIRST_DRIVER_ID, welcome }
+        let wanted = if chosen() == Link::Streams { STREAMS } else { 0 };
+        Client {
+            sender,
+            receiver,
+            arrived: Arrived::default(),
+            next: telecl_wire::FIRST_DRIVER_ID,
+            welcome,
+            streams: Vec::new(),
+            wanted,
+            streamed: 0,
+            begun: false,
+        }
+    }
+
+    /// What joins this session's stream of this number.
+    pub(crate) fn ticket(&self, stream: u32) -> Join {
+        let Welcome { session, secret, .. } = self.welcome();
+        Join { magic: MAGIC, protocol: PROTOCOL_VERSION, session, secret, stream }
+    }
+
+    /// A connection to the service that has said this; with its answer.
+    pub(crate) fn introduce(&self, join: &Join) -> (Stream, Result<(), String>) {
+        let stream = self.sender.stream().connect_again(Instant::now() + Duration::from_secs(5)).unwrap();
+        stream.set_receive_timeout(Some(Duration::from_secs(60))).unwrap();
+        let joined = telecl_net::join(&stream, join).map_err(|error| error.to_string());
+        (stream, joined)
+    }
+
+    /// Has this many streams.
+    pub(crate) fn join(&mut self, count: usize) {
+        self.wanted = 0;
+        while self.streams.len() < count {
+            let (stream, joined) = self.introduce(&self.ticket(self.streams.len() as u32));
+            assert_eq!(joined, Ok(()));
+            self.streams.push(stream);
+        }
+    }
+
+    pub(crate) fn stream(&self, number: usize) -> &Stream {
+        &self.streams[number]
+    }
+
+    /// Sends a frame whose payload will come on a stream.
+    pub(crate) fn announce<'a>(&mut self, message: &impl Message<'a>, stream: usize, len: usize) {
+        self.sender.push_on_stream(message, stream, len).and_then(|()| self.sender.flush()).unwrap();
     }
 
     pub(crate) fn welcome(&self) -> Welcome<'_> {
@@ -172,18 +241,44 @@ impl Client {
     }
 
     pub(crate) fn send<'a>(&mut self, message: &impl Message<'a>) {
+        self.begun = true;
         self.sender.send(message, &[]).unwrap();
     }
 
-    pub(crate) fn send_with<'a>(&mut self, message: &impl Message<'a>, payload: &[u8]) {
-        self.sender.send(message, payload).unwrap();
+    pub(crate) fn send_with<'a, M: Message<'a>>(&mut self, message: &M, payload: &[u8]) {
+        const BULK: [u16; 4] = [WriteBuffer::OPCODE, WriteRect::OPCODE, WriteImage::OPCODE, Stage::OPCODE];
+        if self.begun && self.wanted > 0 {
+            self.join(self.wanted);
+        }
+        self.begun = true;
+        if self.streams.is_empty() || !BULK.contains(&M::OPCODE) {
+            return self.sender.send(message, payload).unwrap();
+        }
+        let stream = self.streamed % self.streams.len();
+        self.streamed += 1;
+        self.announce(message, stream, payload.len());
+        self.streams[stream].send_payload(payload).unwrap();
     }
 
     /// Takes the next frame; `false` at the end of the stream.
     pub(crate) fn receive(&mut self) -> bool {
-        let Some(frame) = self.receiver.next_frame().unwrap() else { return false };
+        let next = match self.receiver.next_frame() {
+            // A worker that ends while there is something for it to read.
+            Err(telecl_net::ReceiveError::Io(error)) if error.kind() == std::io::ErrorKind::ConnectionReset => None,
+            next => next.unwrap(),
+        };
+        let Some(mut frame) = next else { return false };
         let (opcode, body) = (frame.opcode, frame.body.to_vec());
-        let payload = frame.payload.read_to_vec().unwrap();
+        let payload = match frame.payload.take_stream() {
+            None => frame.payload.read_to_vec().unwrap(),
+            Some((stream, len)) => {
+                assert_eq!(opcode, Data::OPCODE);
+                let mut payload = vec![0; len];
+                self.streams[stream].receive_payload(&mut payload).unwrap();
+                self.streamed += 1;
+                payload
+            }
+        };
         let arrived = &mut self.arrived;
         match FromWorker::decode(opcode, &body).unwrap() {
             FromWorker::Reply(reply) => {
@@ -207,6 +302,26 @@ impl Client {
             FromWorker::Closing(closing) => arrived.closing = Some(closing.reason.to_owned()),
         }
         true
+    }
+
+    /// Whether nothing has arrived.
+    pub(crate) fn is_quiet(&mut self) -> bool {
+        self.receiver.look().unwrap() == telecl_net::Progress::Nothing
+    }
+
+    /// The next frame must be a pong; its number.
+    pub(crate) fn pong(&mut self) -> u64 {
+        loop {
+            let frame = self.receiver.next_frame().unwrap().unwrap();
+            if frame.opcode == Pong::OPCODE {
+                return telecl_wire::decode::<Pong>(frame.body).unwrap().number;
+            }
+            // Writes may have ended already.
+            let FromWorker::Completed(completed) = FromWorker::decode(frame.opcode, frame.body).unwrap() else {
+                panic!("message {} instead of a pong", frame.opcode)
+            };
+            self.arrived.order.push(completed.event);
+        }
     }
 
     pub(crate) fn reply(&mut self, call: u64) -> (i32, Vec<u8>) {
@@ -259,6 +374,14 @@ impl Client {
         self.send(&CreateQueue { id: queue, context, device, properties: Ids(&properties) });
         assert_eq!(self.status_of(Kind::Queue, queue), CL_SUCCESS);
         (context, queue)
+    }
+
+    /// A further queue on the first device.
+    pub(crate) fn queue(&mut self, context: u64, bits: u64) -> u64 {
+        let (id, device) = (self.id(), self.welcome().platforms[0].devices[0].id);
+        let properties = [WireId::new(CL_QUEUE_PROPERTIES.into()), WireId::new(bits)];
+        self.send(&CreateQueue { id, context, device, properties: Ids(&properties) });
+        id
     }
 
     pub(crate) fn buffer(&mut self, context: u64, size: u64, content: &[u8]) -> u64 {

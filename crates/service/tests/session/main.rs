@@ -12,6 +12,7 @@ mod objects;
 mod peer;
 mod programs;
 mod shared;
+mod streams;
 
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -20,6 +21,8 @@ use std::time::{Duration, Instant};
 
 use telecl_net::Address;
 use telecl_service::{ServeSettings, WorkerCommand, inventory_main, serve, worker_main};
+
+use crate::client::Link;
 
 type Test = (&'static str, fn());
 
@@ -63,14 +66,16 @@ fn run_broker(args: &[String]) -> ExitCode {
     }
 }
 
-/// Every test with its name, and whether its clients share memory with their workers.
-fn all_tests() -> Vec<(String, bool, fn())> {
-    let once = [broker::TESTS, shared::TESTS].concat().into_iter().map(|(name, test)| (name.to_owned(), false, test));
-    let over_both = [objects::TESTS, programs::TESTS, commands::TESTS, hostile::TESTS].concat();
-    let over_both = [("tcp", false), ("shared_memory", true)].into_iter().flat_map(|(link, shared)| {
-        over_both.iter().map(move |(name, test)| (format!("{link}::{name}"), shared, *test)).collect::<Vec<_>>()
+/// Every test with its name, and the link of its clients.
+fn all_tests() -> Vec<(String, Link, fn())> {
+    let once = [broker::TESTS, shared::TESTS, streams::TESTS].concat();
+    let once = once.into_iter().map(|(name, test)| (name.to_owned(), Link::Tcp, test));
+    let over_all = [objects::TESTS, programs::TESTS, commands::TESTS, hostile::TESTS].concat();
+    let links = [("tcp", Link::Tcp), ("shared_memory", Link::SharedMemory), ("streams", Link::Streams)];
+    let over_all = links.into_iter().flat_map(|(prefix, link)| {
+        over_all.iter().map(move |(name, test)| (format!("{prefix}::{name}"), link, *test)).collect::<Vec<_>>()
     });
-    once.chain(over_both).collect()
+    once.chain(over_all).collect()
 }
 
 fn run_tests(args: &[String]) -> ExitCode {
@@ -81,12 +86,12 @@ fn run_tests(args: &[String]) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let mut failed = Vec::new();
-    for (name, shared, test) in &all {
+    for (name, link, test) in &all {
         if !wanted.is_empty() && !wanted.iter().any(|part| name.contains(part.as_str())) {
             continue;
         }
         let start = Instant::now();
-        client::share_memory(*shared);
+        client::choose(*link);
         let passed = catch_unwind(AssertUnwindSafe(test)).is_ok();
         println!("test {name} ... {} ({:?})", if passed { "ok" } else { "FAILED" }, start.elapsed());
         if !passed {

@@ -20,7 +20,7 @@ use telecl_wire::{Header, Ids, WireId, decode};
 use zerocopy::IntoBytes;
 
 use crate::broker::until;
-use crate::client::{Broker, Client, command, memory_arg, share_memory};
+use crate::client::{Broker, Client, Link, choose, command, memory_arg};
 use crate::peer::*;
 
 pub(crate) const TESTS: &[crate::Test] = &[
@@ -56,9 +56,9 @@ struct Scene {
 impl Scene {
     fn new() -> Scene {
         let broker = Broker::start_at_socket();
-        share_memory(true);
+        choose(Link::SharedMemory);
         let mut neighbour = broker.client();
-        share_memory(false);
+        choose(Link::Tcp);
         let (context, queue) = neighbour.context_and_queue(0);
         let source = "kernel void twice(global int *a) { a[get_global_id(0)] *= 2; }";
         let (program, status, _) = neighbour.program(context, source, b"");

@@ -97,9 +97,11 @@ macro_rules! payloads {
 
 make! {
     handshake::Hello<'a> { magic, protocol, version, program, pid, compression }
-    handshake::Welcome<'a> { session, version, node, socket, instance, boot_id, took_ns, compression, platforms }
+    handshake::Welcome<'a> { session, secret, version, node, socket, instance, boot_id, took_ns, compression, platforms }
     handshake::Refused<'a> { reason, protocol }
     handshake::ShareMemory {}
+    handshake::Join { magic, protocol, session, secret, stream }
+    handshake::Joined { stream }
     handshake::Ping { number }
     handshake::Pong { number }
     info::Info<'a> { param, status, value }
@@ -189,7 +191,7 @@ make_enums! { handshake::Compression, request::Kind, request::Target, request::A
 
 messages! {
     handshake::Handshake {
-        Hello, Welcome, Refused, Ping, Pong, ShareMemory,
+        Hello, Welcome, Refused, Ping, Pong, ShareMemory, Join, Joined,
     }
     request::Request {
         Stage, Release, Query, CreateContext, CreateQueue, CreateBuffer, CreateSubBuffer, CreateImage, CreatePipe, CreateSampler, CreateUserEvent, SetUserEventStatus, CreateSubDevices, ImageFormats, DeviceTimers, SetDefaultDeviceQueue, Check, WatchEvent, CreateProgramWithSource, CreateProgramWithIl, CreateProgramWithBinaries, CreateProgramWithBuiltInKernels, SetSpecializationConstant, StoreFile, MakeTree, Build, Compile, Link, ProgramBinaries, CreateKernel, CloneKernel, SetArgs, RunKernel, ReadBuffer, ReadRect, ReadImage, WriteBuffer, WriteRect, WriteImage, CopyBuffer, CopyRect, CopyImage, CopyImageToBuffer, CopyBufferToImage, FillBuffer, FillImage, Migrate, Marker, Barrier, Finish,

@@ -6,7 +6,6 @@
 //! which is part of the name under which it is kept, and which the broker, not the worker, decides.
 
 mod disk;
-mod mailbox;
 mod memory;
 
 use std::collections::hash_map::Entry;
@@ -19,8 +18,8 @@ use sha2::{Digest, Sha256};
 use tracing::debug;
 
 use self::disk::Disk;
-pub(crate) use self::mailbox::{Answer, Mailbox};
 use self::memory::Memory;
+use super::mailbox::Mailbox;
 use crate::channel::Key;
 
 /// What is kept in memory, so that sessions which start together need no file.
@@ -29,6 +28,15 @@ const MOST_MEMORY: usize = 64 << 20;
 /// How many programs may be under way, and how many workers may wait for one: no tenant takes more memory than that.
 /// Beyond it everybody builds for themselves.
 const MOST_UNDERWAY: usize = 4096;
+
+/// An answer to a worker.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    /// Here it is.
+    Hit(u64, Arc<[u8]>),
+    /// It is yours to build.
+    Build(u64),
+}
 
 /// All programs that are kept. Its lock is held for a few lines; that of a [`Mailbox`] may be taken meanwhile, and files
 /// are read and written without it.
@@ -57,7 +65,7 @@ struct Underway {
 #[derive(Clone, Debug)]
 struct Party {
     id: u64,
-    mailbox: Arc<Mailbox>,
+    mailbox: Arc<Mailbox<Answer>>,
 }
 
 /// Where a program that is looked for stands.
@@ -103,7 +111,7 @@ impl Cache {
     }
 
     /// For a worker whose session belongs to `domain`; answers come to the mailbox.
-    pub(crate) fn client<'c>(&'c self, session: u64, domain: &'c str, mailbox: Arc<Mailbox>) -> Client<'c> {
+    pub(crate) fn client<'c>(&'c self, session: u64, domain: &'c str, mailbox: Arc<Mailbox<Answer>>) -> Client<'c> {
         let id = self.next_client.fetch_add(1, Ordering::Relaxed);
         Client { cache: self, session, domain, party: Party { id, mailbox } }
     }
@@ -303,7 +311,7 @@ fn hex(bytes: &[u8]) -> String {
 mod tests {
     use super::*;
 
-    fn client<'c>(cache: &'c Cache, domain: &'c str) -> (Client<'c>, Arc<Mailbox>) {
+    fn client<'c>(cache: &'c Cache, domain: &'c str) -> (Client<'c>, Arc<Mailbox<Answer>>) {
         let mailbox = Arc::new(Mailbox::new().unwrap());
         (cache.client(1, domain, Arc::clone(&mailbox)), mailbox)
     }
