@@ -57,7 +57,8 @@ pub fn processors_are_few() -> bool {
     processors() <= 3
 }
 
-fn processors() -> usize {
+/// How many processors this process may use.
+pub fn processors() -> usize {
     static PROCESSORS: OnceLock<usize> = OnceLock::new();
     *PROCESSORS.get_or_init(|| thread::available_parallelism().map_or(1, NonZero::get))
 }

@@ -24,7 +24,7 @@ pub use address::{Address, AddressError};
 pub use bell::Bell;
 pub use compress::Compressor;
 pub use deferred::{Coming, Deferred, Due};
-pub use idle::{Idle, LearningSpin, Sleep, Spin, processors_are_few};
+pub use idle::{Idle, LearningSpin, Sleep, Spin, processors, processors_are_few};
 pub use jobs::StreamJobs;
 pub use link::{accept, join, share_memory};
 pub use node::{boot_id, host_name, random_number, random_secret};

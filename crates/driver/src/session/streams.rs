@@ -12,7 +12,7 @@ use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use telecl_config::StreamCount;
-use telecl_net::{Coming, ReceiveError, Stream, StreamJobs, processors_are_few};
+use telecl_net::{Coming, ReceiveError, Stream, StreamJobs, processors};
 use telecl_sys::{CL_DEVICE_NOT_AVAILABLE, ClError, ClResult};
 use telecl_wire::handshake::{Join, MAGIC};
 use telecl_wire::region::Region;
@@ -30,8 +30,15 @@ const LEAST: usize = 512 << 10;
 const LARGE: u64 = 4 << 20;
 const MUCH: u64 = 64 << 20;
 
-/// How many streams are joined where nobody says how many, if there are processors enough.
-const USUAL: usize = 2;
+/// How many streams are joined where nobody says how many: each keeps a thread busy on both sides. On loopback of a machine
+/// with 16 processors, two moved 6 GB/s and four 10 GB/s; one alone gained nothing.
+fn usual() -> usize {
+    match processors() {
+        0..4 => 0,
+        4..12 => 2,
+        12.. => 4,
+    }
+}
 
 /// How long a stream may take to join.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -116,8 +123,7 @@ impl Streams {
             return;
         }
         match count {
-            StreamCount::Auto if processors_are_few() => {}
-            StreamCount::Auto => self.wanted.store(USUAL, Ordering::Relaxed),
+            StreamCount::Auto => self.wanted.store(usual(), Ordering::Relaxed),
             StreamCount::Exactly(count) => {
                 self.wanted.store(count.min(MAX_STREAMS), Ordering::Relaxed);
                 self.join_all();
