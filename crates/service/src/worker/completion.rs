@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use telecl_opencl::{Event, Queue};
+use telecl_opencl::{ClError, Event, Queue};
 use telecl_sys::*;
 use telecl_wire::region::Region;
 use telecl_wire::reply::{Completed, ContextNotice, Data, Reply, StatusReached};
@@ -418,22 +418,22 @@ impl Reporter {
                 };
                 self.link.push(&Completed { event: *event, status, profile }, &[]);
             }
-            Report::Finished { call, queue } if self.output.is_expected() => {
-                self.finish_aloud(*call, queue);
+            Report::Finished { call, queue } if self.output.is_expected() || status < CL_COMPLETE => {
+                self.ask_vendor_to_finish(*call, queue);
             }
-            // What failed before says so itself; clFinish succeeds.
             Report::Finished { call, .. } => self.link.push(&Reply { call: *call, status: CL_SUCCESS }, &[]),
         }
     }
 
-    /// Some drivers print only in clFinish. Commands that came after may make it wait, hence the thread.
-    fn finish_aloud(&self, call: u64, queue: &Arc<Queue>) {
+    /// Some drivers print only in clFinish, and whether it succeeds where a command has failed is theirs to say. Commands
+    /// that came after may make it wait, hence the thread.
+    fn ask_vendor_to_finish(&self, call: u64, queue: &Arc<Queue>) {
         let (queue, output, link) = (Arc::clone(queue), Arc::clone(&self.output), Arc::clone(&self.link));
         let replying = Arc::clone(&link);
         let finish = move || {
-            let _ = queue.finish();
+            let status = queue.finish().map_or_else(ClError::code, |()| CL_SUCCESS);
             output.drain();
-            replying.reply(call, CL_SUCCESS, &[]);
+            replying.reply(call, status, &[]);
         };
         let thread = thread::Builder::new().name("telecl-finish".into()).stack_size(256 << 10);
         if thread.spawn(finish).is_err() {

@@ -118,7 +118,8 @@ impl Session {
 
     fn begin_finish(&mut self, request: &Finish) -> ClResult<()> {
         let entry = self.queues.get_mut(request.queue)?;
-        if entry.ends.is_idle() && !self.output.is_expected() {
+        let vendor_has_a_say = self.output.is_expected() || self.completion.lanes().have_failed();
+        if entry.ends.is_idle() && !vendor_has_a_say {
             self.link.reply(request.call, CL_SUCCESS, &[]);
             return Ok(());
         }
