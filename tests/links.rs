@@ -244,7 +244,7 @@ fn a_service_that_hangs_up_after_memory_was_shared_is_lost() {
 }
 
 /// Where the worker's part of the shared memory is (`crates/shm`): its position, the driver's, and its ring.
-const TAIL: u64 = 1536;
+const TAIL: u64 = 1024;
 const HEAD: u64 = TAIL + 128;
 const RING: u64 = (64 << 10) + (2 << 20);
 
@@ -300,7 +300,7 @@ fn a_worker_with_slots_that_cannot_be_is_lost() {
     let body = encode(&Data { event: 1, region: Region::linear(0, 100) });
     for header in [
         Header::new(Data::OPCODE, body.len(), 100).in_slot(99),
-        Header::new(Data::OPCODE, body.len(), (512 << 10) + 1).in_slot(0),
+        Header::new(Data::OPCODE, body.len(), (1 << 20) + 1).in_slot(0),
         // Nobody compresses in memory.
         Header::new(Data::OPCODE, body.len(), 100).compressed(50),
     ] {

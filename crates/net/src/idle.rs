@@ -34,17 +34,20 @@ impl Idle for Sleep {
 pub struct Spin {
     limit: Duration,
     since: Option<Instant>,
+    /// Whether others need the processor.
+    crowded: bool,
 }
 
 impl Spin {
     /// Spins for at most `limit`; not at all where there is only one processor, which the peer needs.
     pub fn new(limit: Duration) -> Spin {
-        Spin { limit: if processors() > 1 { limit } else { Duration::ZERO }, since: None }
+        Spin { limit: if processors() > 1 { limit } else { Duration::ZERO }, since: None, crowded: false }
     }
 
     /// Begins anew.
     pub fn reset(&mut self) {
         self.since = None;
+        self.crowded = false;
     }
 }
 
@@ -59,14 +62,19 @@ fn processors() -> usize {
     *PROCESSORS.get_or_init(|| thread::available_parallelism().map_or(1, NonZero::get))
 }
 
+/// If giving way takes so long, others have work for this processor.
+const CROWDED: Duration = Duration::from_micros(10);
+
 impl Idle for Spin {
     fn turn(&mut self) -> bool {
         let now = Instant::now();
-        if now - *self.since.get_or_insert(now) >= self.limit {
+        if self.crowded || now - *self.since.get_or_insert(now) >= self.limit {
             return false;
         }
         // The peer, or the device, may be waiting for this very processor.
         thread::yield_now();
+        // Somebody was, and may be again: a sleeper is woken as soon as there is a processor for it.
+        self.crowded = now.elapsed() > CROWDED;
         true
     }
 

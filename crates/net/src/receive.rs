@@ -180,9 +180,15 @@ impl FrameReceiver {
         }
     }
 
-    /// Whether the next frame may have to be waited for.
-    pub fn is_drained(&self) -> bool {
-        self.input.start == self.input.end
+    /// What comes behind the frame at hand, of whose payload nothing has been read, if that has arrived.
+    pub fn next_opcode(&self) -> Option<u16> {
+        let payload = match self.input.place {
+            Place::Stream => self.input.unread,
+            Place::Packed(len) => len,
+            Place::Unpacked(_) | Place::Slot(..) | Place::Elsewhere(_) => 0,
+        };
+        let rest = self.input.buffer[self.input.start..self.input.end].get(payload..)?;
+        Header::parse(rest.first_chunk()?).ok().map(|header| header.opcode.get())
     }
 
     /// Waits for the next frame; `None` if the peer closed the connection between two frames.
@@ -524,7 +530,7 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     use telecl_wire::handshake::Ping;
-    use telecl_wire::request::{Message, Stage};
+    use telecl_wire::request::{Finish, Message, Stage};
 
     use super::*;
     use crate::testing::pair;
@@ -542,9 +548,22 @@ mod tests {
         // The payload is not read, and must not be taken for a frame.
         assert_eq!(receiver.frame().payload.len(), 7);
         assert_eq!(receiver.look().unwrap(), Progress::Nothing);
-        assert!(receiver.is_drained());
         drop(sender);
         assert_eq!(receiver.look().unwrap(), Progress::Closed);
+    }
+
+    #[test]
+    fn what_comes_next_is_seen_behind_a_payload() {
+        let (mut sender, mut receiver) = pair();
+        sender.push(&Stage { id: 8 }, b"payload").unwrap();
+        sender.push(&Stage { id: 9 }, &[]).unwrap();
+        sender.push(&Finish { call: 1, queue: 7 }, &[]).unwrap();
+        sender.flush().unwrap();
+        let mut seen = Vec::new();
+        while receiver.look().unwrap() == Progress::Ready {
+            seen.push(receiver.next_opcode());
+        }
+        assert_eq!(seen, [Some(Stage::OPCODE), Some(Finish::OPCODE), None]);
     }
 
     #[test]

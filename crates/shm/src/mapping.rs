@@ -16,9 +16,9 @@ use crate::stream;
 /// Bytes in the ring of one direction; a power of two.
 pub const RING: usize = 2 << 20;
 /// Slots of one direction.
-pub const SLOTS: usize = 8;
-/// Bytes in one slot.
-pub const SLOT: usize = 512 << 10;
+pub const SLOTS: usize = 4;
+/// Bytes in one slot. Devices take longer to begin a transfer than to move half of this.
+pub const SLOT: usize = 1 << 20;
 /// Bytes in the memfd.
 pub const SEGMENT: usize = CONTROL + 2 * RING + 2 * SLOTS * SLOT;
 

@@ -27,7 +27,7 @@ pub(crate) struct Row {
 /// How a test is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Manner {
-    /// In the path's child process, which stays.
+    /// In a child process of the path, over and over.
     Resident,
     /// In a new process for each round.
     Fresh,

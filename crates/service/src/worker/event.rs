@@ -73,21 +73,33 @@ impl Session {
     /// What a command with these waits has to wait for, and what is reported before it.
     ///
     /// An event that failed before it came to be fails whatever waits for it. Commands of one in-order queue are reported
-    /// in order anyway.
+    /// in order anyway, and run in order: the vendor need not be told, unless one fails and takes the others with it.
     pub(super) fn order_after(&self, command: &Command<'_>) -> ClResult<(Order<'_>, Vec<Token>)> {
         let mut order = Order::new();
         let mut tokens = Vec::new();
+        if command.waits.is_empty() {
+            return Ok((order, tokens));
+        }
+        let queue = self.queues.get(command.queue)?;
+        if queue.ends.is_idle() {
+            queue.waits_for_others.set(false);
+        }
         for id in command.waits.iter() {
             match self.events.entry(id) {
                 // PoCL 3.1 never ends a command whose wait list has failed already.
                 Some(Ok(entry)) if !self.candid && entry.event.status().is_ok_and(|status| status < CL_COMPLETE) => {
                     return Err(ClError(CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST));
                 }
-                Some(Ok(entry)) => {
-                    order.push(&entry.event);
-                    if entry.queue != command.queue || self.queues.get(entry.queue)?.out_of_order {
-                        tokens.extend(entry.token);
+                Some(Ok(entry)) if entry.queue == command.queue && !queue.out_of_order => {
+                    let can_fail = queue.waits_for_others.get() || self.completion.lanes().have_failed();
+                    if can_fail || !self.candid {
+                        order.push(&entry.event);
                     }
+                }
+                Some(Ok(entry)) => {
+                    queue.waits_for_others.set(true);
+                    order.push(&entry.event);
+                    tokens.extend(entry.token);
                 }
                 Some(Err(_)) => return Err(ClError(CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST)),
                 None => return Err(ClError(CL_INVALID_EVENT_WAIT_LIST)),

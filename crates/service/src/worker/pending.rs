@@ -41,6 +41,8 @@ pub(crate) enum Weight {
     Light,
     /// Much is to be sent: not by the executor, which has requests to read.
     Bulk,
+    /// Nothing is to be said: good to know while somebody looks, not worth waking anybody.
+    Silent,
 }
 
 impl Ends {
@@ -79,6 +81,13 @@ impl Ends {
             Ends::InOrder(lane) => lane.ended.load(Ordering::Acquire) == lane.commands.load(Ordering::Relaxed),
             Ends::OutOfOrder(_) => false,
         }
+    }
+
+    /// The event of the queue's last command, if it has one and is not known to have ended.
+    pub(crate) fn last_event(&self) -> Option<Arc<Event>> {
+        let Ends::InOrder(lane) = self else { return None };
+        let commands = lane.commands.load(Ordering::Relaxed);
+        lane.lock().turns.back().filter(|turn| turn.place == commands).map(|turn| Arc::clone(&turn.event))
     }
 
     /// Keeps the memory of the last command, which has no event, until something after it has ended.
@@ -250,6 +259,11 @@ impl Lanes {
         self.0.failures.store(true, Ordering::Relaxed);
     }
 
+    /// Whether a command of the session has failed.
+    pub(crate) fn have_failed(&self) -> bool {
+        self.0.failures.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn may_be_open(&self) -> bool {
         self.0.any.load(Ordering::Acquire)
     }
@@ -310,13 +324,14 @@ impl Lane {
 
     /// How many of the first turns have ended with the status that goes with it.
     ///
-    /// Each question costs as much as a short command, so a later turn is asked first: if it has ended well, so have all
-    /// before it. Where a driver hides failures, or there has been one, every turn is asked.
+    /// Each question costs as much as a short command, so later turns are asked first: if one has ended well, so have all
+    /// before it. The very last may just be running. Where a driver hides failures, or there has been one, every turn is
+    /// asked.
     fn ended(&self, turns: &VecDeque<Turn>) -> (usize, i32) {
         const AT_ONCE: usize = 32;
         let count = turns.len().min(AT_ONCE);
-        if count > 1 && self.candid && !self.lanes.0.failures.load(Ordering::Relaxed) {
-            for ahead in [count, count / 2] {
+        if count > 1 && self.candid && !self.lanes.have_failed() {
+            for ahead in [count, count - 1, count / 2] {
                 if ahead > 1 && turns[ahead - 1].status() == CL_COMPLETE {
                     return (ahead, CL_COMPLETE);
                 }
@@ -330,7 +345,8 @@ impl Lane {
 
     /// The command has ended with `status`, as far as its event tells.
     fn take(&self, turn: Turn, status: i32) {
-        let hidden = if self.candid || status < CL_COMPLETE { None } else { turn.event.wait().err() };
+        let told = self.candid || status < CL_COMPLETE || turn.weight == Weight::Silent;
+        let hidden = if told { None } else { turn.event.wait().err() };
         self.taken.fetch_add(1, Ordering::Relaxed);
         (turn.ended)(hidden.map_or(status, ClError::code), &turn.event);
         self.ended.store(turn.place, Ordering::Release);
@@ -354,7 +370,7 @@ impl Lane {
 
     fn hand_over(self: &Arc<Self>) {
         let mut state = self.lock();
-        if state.turns.is_empty() {
+        if state.turns.iter().all(|turn| turn.weight == Weight::Silent) {
             return;
         }
         match state.walker {

@@ -1,5 +1,6 @@
 //! Command queues, and when their commands are handed to the device.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use telecl_opencl::{ClResult, Order, Queue};
@@ -24,6 +25,8 @@ pub(crate) struct QueueEntry {
     /// Finishes that wait for it.
     pub(super) put_off: Vec<u64>,
     pub(super) out_of_order: bool,
+    /// Whether a command may fail because of something outside of the queue that it waits for.
+    pub(super) waits_for_others: Cell<bool>,
     pub(super) ends: Ends,
     pub(super) profiling: bool,
     /// Has commands that were not flushed.
@@ -81,6 +84,7 @@ impl Session {
             open_read: None,
             put_off: Vec::new(),
             out_of_order,
+            waits_for_others: Cell::new(false),
             ends: self.completion.ends(out_of_order, self.candid),
             profiling: bits & CL_QUEUE_PROFILING_ENABLE != 0,
             unflushed: false,
@@ -118,17 +122,22 @@ impl Session {
             self.link.reply(request.call, CL_SUCCESS, &[]);
             return Ok(());
         }
-        let marker = entry.queue.marker(&Order::new().with_event())?;
-        entry.ends.note_command();
+        let last = match entry.ends.last_event() {
+            Some(last) => Some(last),
+            None => {
+                let marker = entry.queue.marker(&Order::new().with_event())?;
+                entry.ends.note_command();
+                marker.map(Arc::new)
+            }
+        };
         entry.unflushed = false;
         entry.queue.flush()?;
         let report = Report::Finished { call: request.call, queue: Arc::clone(&entry.queue) };
         let group = self.completion.begin(report, 1, entry.before(true));
-        match marker {
-            Some(marker) => {
-                let marker = Arc::new(marker);
-                group.set_ends(marker.clone(), marker.clone());
-                self.completion.watch(&entry.ends, &group, &marker);
+        match last {
+            Some(last) => {
+                group.set_ends(last.clone(), last.clone());
+                self.completion.watch(&entry.ends, &group, &last);
             }
             None => self.completion.settled(&group, 1, CL_COMPLETE),
         }

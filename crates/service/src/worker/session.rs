@@ -12,7 +12,7 @@ use telecl_net::{
 use telecl_opencl::{Device, Library, Platform, Sampler};
 use telecl_sys::*;
 use telecl_wire::handshake::{Ping, Pong};
-use telecl_wire::request::{Kind, Message, Release};
+use telecl_wire::request::{Finish, Kind, Message, Release};
 use telecl_wire::{DecodeError, Request, decode};
 use tracing::{debug, warn};
 
@@ -62,6 +62,8 @@ pub(crate) struct Session {
     pub(super) open_reads: Vec<u64>,
     /// Whether some queue has commands that were not flushed.
     pub(super) unflushed: bool,
+    /// Whether the command at hand is likely to be waited for: nothing has arrived behind it, or a finish.
+    pub(super) is_last: bool,
     /// Whether all devices are NVIDIA's, whose events tell of every failure, and whose commands end even if what they
     /// wait for has failed already.
     pub(super) candid: bool,
@@ -171,6 +173,7 @@ impl Session {
             staged: HashMap::new(),
             deferred: Deferred::default(),
             unflushed: false,
+            is_last: false,
             candid,
         })
     }
@@ -198,7 +201,10 @@ impl Session {
                 progress => progress,
             };
             let executed = match progress {
-                Ok(Progress::Ready) => self.take(receiver.frame()),
+                Ok(Progress::Ready) => {
+                    let is_last = receiver.next_opcode().is_none_or(|opcode| opcode == Finish::OPCODE);
+                    self.take(receiver.frame(), is_last)
+                }
                 Ok(Progress::Nothing) => Ok(()),
                 Ok(Progress::Closed) => return Ended::Closed,
                 Err(error) => Err(error),
@@ -249,7 +255,7 @@ impl Session {
     }
 
     /// A request has arrived. It is executed, unless others are put off: then it is, too.
-    fn take(&mut self, frame: Frame<'_>) -> Result<(), ReceiveError> {
+    fn take(&mut self, frame: Frame<'_>, is_last: bool) -> Result<(), ReceiveError> {
         let Frame { opcode, body, mut payload } = frame;
         if let Some((stream, len)) = payload.take_stream() {
             return self.expect_payload(opcode, body, stream, len);
@@ -263,6 +269,7 @@ impl Session {
                 self.wait_for_payload()?;
             }
         }
+        self.is_last = is_last;
         self.execute(opcode, body, Content::Follows(payload))
     }
 
@@ -316,6 +323,7 @@ impl Session {
     /// Executes requests that were put off, as far as their payloads are here.
     fn execute_deferred(&mut self) -> Result<(), ReceiveError> {
         while let Some((opcode, body, chunk)) = self.deferred.pop()? {
+            self.is_last = self.deferred.next_opcode().is_none_or(|opcode| opcode == Finish::OPCODE);
             self.execute(opcode, &body, chunk.map_or(Content::Nothing, Content::Here))?;
         }
         Ok(())

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::Errno;
-use telecl_shm::{RING, SEGMENT, SLOT, Slot};
+use telecl_shm::{RING, SEGMENT, SLOT, SLOTS, Slot};
 use telecl_sys::*;
 use telecl_wire::handshake::{Ping, ShareMemory};
 use telecl_wire::reply::{Closing, Completed, Data};
@@ -335,7 +335,7 @@ fn slots_that_cannot_be_end_the_session() {
     let mut scene = Scene::new();
     for (slot, len, reason) in [
         (99, 100, "header is not one of ours"),
-        (8, 100, "header is not one of ours"),
+        (SLOTS as u32, 100, "header is not one of ours"),
         (u32::MAX, 100, "header is not one of ours"),
         (0, SLOT + 1, "longer than allowed"),
         (0, 4 << 20, "longer than allowed"),
@@ -346,7 +346,7 @@ fn slots_that_cannot_be_end_the_session() {
     }
     // A slot that nobody has sent has some content, and a message with a slot but no use for it leaves it alone.
     let mut peer = Peer::new(&scene.broker);
-    peer.write(&slot_frame(&Stage { id: 1 }, 7, SLOT));
+    peer.write(&slot_frame(&Stage { id: 1 }, SLOTS as u32 - 1, SLOT));
     peer.write(&slot_frame(&Ping { number: 1 }, 3, 0));
     scene.assert_serves(peer);
 }
