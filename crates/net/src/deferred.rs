@@ -86,6 +86,11 @@ impl<T> Deferred<T> {
         Ok(Some((opcode, body, received)))
     }
 
+    /// The number of the first frame.
+    pub fn next_opcode(&self) -> Option<u16> {
+        self.frames.front().map(|frame| frame.opcode)
+    }
+
     /// The stream whose payload the first frame waits for.
     pub fn waits_for(&mut self) -> Result<Option<usize>, ReceiveError> {
         self.look()?;
@@ -144,6 +149,7 @@ mod tests {
         first.send('x').unwrap();
         assert_eq!((deferred.waits_for().unwrap(), deferred.coming()), (None, 1));
         assert_eq!(deferred.pop().unwrap(), Some((1, b"one".to_vec(), Some('x'))));
+        assert_eq!(deferred.next_opcode(), Some(2));
         assert_eq!(deferred.pop().unwrap(), Some((2, b"two".to_vec(), None)));
         assert!(deferred.is_empty() && deferred.coming() == 0);
     }

@@ -112,7 +112,11 @@ impl Session {
             return entry.put_off.push(request.call);
         }
         if let Err(error) = self.begin_finish(request) {
-            self.link.answer("Finish", request.call, &Err(error));
+            match self.queues.get(request.queue) {
+                // A queue that takes no marker any more may call that something else in clFinish.
+                Ok(entry) => self.completion.ask_vendor_to_finish(request.call, &entry.queue),
+                Err(_) => self.link.answer("Finish", request.call, &Err(error)),
+            }
         }
     }
 

@@ -202,8 +202,8 @@ impl Session {
             };
             let executed = match progress {
                 Ok(Progress::Ready) => {
-                    self.is_last = receiver.next_opcode().is_none_or(|opcode| opcode == Finish::OPCODE);
-                    self.take(receiver.frame())
+                    let is_last = receiver.next_opcode().is_none_or(|opcode| opcode == Finish::OPCODE);
+                    self.take(receiver.frame(), is_last)
                 }
                 Ok(Progress::Nothing) => Ok(()),
                 Ok(Progress::Closed) => return Ended::Closed,
@@ -255,7 +255,7 @@ impl Session {
     }
 
     /// A request has arrived. It is executed, unless others are put off: then it is, too.
-    fn take(&mut self, frame: Frame<'_>) -> Result<(), ReceiveError> {
+    fn take(&mut self, frame: Frame<'_>, is_last: bool) -> Result<(), ReceiveError> {
         let Frame { opcode, body, mut payload } = frame;
         if let Some((stream, len)) = payload.take_stream() {
             return self.expect_payload(opcode, body, stream, len);
@@ -269,6 +269,7 @@ impl Session {
                 self.wait_for_payload()?;
             }
         }
+        self.is_last = is_last;
         self.execute(opcode, body, Content::Follows(payload))
     }
 
@@ -322,6 +323,7 @@ impl Session {
     /// Executes requests that were put off, as far as their payloads are here.
     fn execute_deferred(&mut self) -> Result<(), ReceiveError> {
         while let Some((opcode, body, chunk)) = self.deferred.pop()? {
+            self.is_last = self.deferred.next_opcode().is_none_or(|opcode| opcode == Finish::OPCODE);
             self.execute(opcode, &body, chunk.map_or(Content::Nothing, Content::Here))?;
         }
         Ok(())

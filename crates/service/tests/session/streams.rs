@@ -348,8 +348,9 @@ fn a_service_stops_while_streams_are_busy() {
     let pid = rustix::process::Pid::from_child(&broker.child);
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
     // One that joins meanwhile is refused, closed, or not even accepted.
-    if let Ok(stream) = client.sender.stream().connect_again(Instant::now() + Duration::from_secs(1)) {
-        let _ = telecl_net::join(&stream, &late);
+    let stream = client.sender.stream().connect_again(Instant::now() + Duration::from_secs(1));
+    if let Ok(stream) = &stream {
+        let _ = telecl_net::join(stream, &late);
     }
     while client.receive() {}
     assert_eq!(client.arrived.closing.as_deref(), Some("the service is stopping"));
