@@ -10,7 +10,7 @@ use sim::{Dice, GPU, IDEAL, MS, S, Sim, US, Work, weight};
 use telecl_sched::{Cap, Decision, Rest, Scheduler, SessionId, Settings, Share, TenantId};
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() })]
 
     /// Random tenants with random habits: each waits no longer than the others can use in one round.
     #[test]
@@ -25,7 +25,7 @@ proptest! {
             weights.push(dice.from(1..=5));
             sim.add(tenant, tenant, weight(weights[tenant as usize] as u32), Work { kernel: (kernel, kernel), think });
         }
-        sim.run_until(20 * S);
+        sim.run_until(10 * S);
         let all: u64 = weights.iter().sum();
         let settings = Settings::default();
         let turn = (settings.round.as_nanos() as u64 / 2).max(2 * MS) + 3 * longest + MS;
