@@ -40,7 +40,7 @@ test: ## everything that a change must pass: packages, build, lints, all tests, 
 	@echo "All tests passed."
 
 check: format lint ## for developers: format, lints, and the tests that need neither loader nor service
-	cargo test $(PROFILE) -p telecl-wire -p telecl-net -p telecl-config
+	cargo test $(PROFILE) -p telecl-wire -p telecl-net -p telecl-config -p telecl-policy
 
 parity: packages build ## run all suites directly and through telecl; writes docs/parity.md (an hour or more)
 	$(PYTHON) tests/parity/parity.py --telecl $(BIN)/telecl --driver $(BIN)/libtelecl.so --report docs/parity.md

@@ -1,4 +1,4 @@
-//! The `telecl` command: serve, devices, run, doctor, bench.
+//! The `telecl` command: serve, devices, run, doctor, bench, policy.
 //!
 //! Each subcommand is a module with a function of its name. All of them end in an [`exit::Outcome`];
 //! only `main` turns it into a message and an exit code.
@@ -11,6 +11,7 @@ mod exit;
 mod human;
 mod keeper;
 mod launch;
+mod policy;
 mod probe;
 mod run;
 mod serve;
@@ -39,6 +40,7 @@ Examples:
   telecl run -- hashcat -b -m 1400         run it over a private service on this machine
   telecl doctor                            check the whole chain
   telecl bench                             measure what telecl costs on this machine
+  telecl policy check policy.toml          is this policy right? (the service does not read it yet)
 
 There is no authentication yet: whoever can connect to a service can use its devices. Listen on
 loopback, on Unix sockets, or on a network that you trust.
@@ -66,6 +68,7 @@ enum Subcommands {
     Run(RunArgs),
     Doctor(DoctorArgs),
     Bench(bench::BenchArgs),
+    Policy(policy::PolicyArgs),
     /// One session's OpenCL, started by `telecl serve`.
     #[command(hide = true)]
     Worker(WorkerArgs),
@@ -232,6 +235,7 @@ fn main() -> ExitCode {
         Subcommands::Run(args) => run::run(&args),
         Subcommands::Doctor(args) => doctor::doctor(&args),
         Subcommands::Bench(args) => bench::bench(&args),
+        Subcommands::Policy(args) => policy::policy(&args),
         Subcommands::Worker(args) => return serve::worker(&args),
         Subcommands::Keep(args) => keeper::keep(&args),
         Subcommands::Probe(what) => probe::probe(&what),

@@ -10,15 +10,24 @@ use support::{Manner, assert_error, output, pretend, stderr, stdout, telecl};
 #[test]
 fn help_teaches_every_command_with_examples() {
     let top = stdout(&output(&["--help"]));
-    for part in
-        ["serve", "devices", "run", "doctor", "bench", "Examples:", "Exit codes:", "127", "no authentication yet"]
-    {
+    for part in [
+        "serve",
+        "devices",
+        "run",
+        "doctor",
+        "bench",
+        "policy",
+        "Examples:",
+        "Exit codes:",
+        "127",
+        "no authentication yet",
+    ] {
         assert!(top.contains(part), "{part}\n{top}");
     }
     for hidden in ["worker", "keep", "probe", "bench-child"] {
         assert!(!top.contains(&format!("\n  {hidden} ")), "{hidden}\n{top}");
     }
-    for command in ["serve", "devices", "run", "doctor", "bench"] {
+    for command in ["serve", "devices", "run", "doctor", "bench", "policy"] {
         let help = output(&[command, "--help"]);
         assert!(help.status.success());
         assert!(stdout(&help).contains("Examples:"), "{command}");
@@ -41,6 +50,7 @@ fn wrong_usage_is_exit_code_2_and_explained() {
         (&["run"], "PROGRAM"),
         (&["bench", "--only", "read-4,dance"], "no test is named dance. There are launch-stream, "),
         (&["bench", "--rounds", "0"], "0 is not in 1..=1000"),
+        (&["policy", "check", "x.toml", "--tenant", "team red"], "not ' '"),
     ] {
         let output = output(arguments);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");

@@ -58,6 +58,12 @@ fn must_exist(origin: &'static str, path: PathBuf) -> Result<Found, ConfigError>
     }
 }
 
+/// The text of a file that must exist, read as carefully as a configuration.
+pub fn read_text(path: &Path) -> Result<String, ConfigError> {
+    let metadata = fs::metadata(path).map_err(|cause| ConfigError::Unreadable { path: path.to_owned(), cause })?;
+    read(path.to_owned(), &metadata).map(|found| found.text)
+}
+
 fn exists(path: &Path) -> Result<Option<Metadata>, ConfigError> {
     match fs::metadata(path) {
         Ok(metadata) => Ok(Some(metadata)),
@@ -94,6 +100,6 @@ fn read(path: PathBuf, metadata: &Metadata) -> Result<Found, ConfigError> {
 }
 
 /// The line, counted from 1, that byte `offset` of `text` is on.
-pub(crate) fn line_at(text: &[u8], offset: usize) -> usize {
+pub fn line_at(text: &[u8], offset: usize) -> usize {
     1 + text.iter().take(offset).filter(|byte| **byte == b'\n').count()
 }

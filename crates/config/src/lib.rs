@@ -22,8 +22,10 @@ mod value;
 pub use driver::DriverConfig;
 pub use environment::Environment;
 pub use error::ConfigError;
+pub use file::{line_at, read_text};
+pub use nearest::nearest;
 pub use serve::ServeConfig;
-pub use settings::{KEYS, Key, Source};
+pub use settings::{KEYS, Key, Source, in_file_order};
 pub use value::{StreamCount, parse_duration};
 
 /// A service's address, as it stands in `services` and `listen`.

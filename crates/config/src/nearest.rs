@@ -1,7 +1,7 @@
 //! What somebody who mistyped a word probably meant.
 
 /// The candidate that differs from `word` in the fewest letters, if it is near enough to be meant.
-pub(crate) fn nearest<'c>(word: &str, candidates: impl Iterator<Item = &'c str>) -> Option<&'c str> {
+pub fn nearest<'c>(word: &str, candidates: impl Iterator<Item = &'c str>) -> Option<&'c str> {
     let word = word.to_lowercase().replace('-', "_");
     candidates
         .map(|candidate| (distance(&word, candidate), candidate))

@@ -164,8 +164,9 @@ fn value_error(found: &Found, key: &str, value: &Spanned<DeValue<'_>>, reason: S
     ConfigError::Value { path: found.path.clone(), line, key: key.to_owned(), reason }
 }
 
-/// The first mistake in the file is the one to report, so its order matters and the parser's map has none.
-fn in_file_order<'t, 'i>(table: &'t DeTable<'i>) -> Vec<(&'t Spanned<DeString<'i>>, &'t Spanned<DeValue<'i>>)> {
+/// The entries of a table by their place in the file: the first mistake is the one to report, and the parser's map has no
+/// order.
+pub fn in_file_order<'t, 'i>(table: &'t DeTable<'i>) -> Vec<(&'t Spanned<DeString<'i>>, &'t Spanned<DeValue<'i>>)> {
     let by_position: BTreeMap<usize, _> = table.iter().map(|(key, value)| (key.span().start, (key, value))).collect();
     by_position.into_values().collect()
 }
