@@ -143,6 +143,33 @@ CASE(printf_of_many_kernels_keeps_their_order) {
     say("all said");
 }
 
+/* Some drivers have whoever waits for a kernel run a part of it, private memory and all. */
+CASE(a_kernel_with_much_private_memory_can_be_waited_for) {
+    open_device();
+    cl_kernel kernel = kernel_of(
+        "kernel void spread(global uint *sums, uint seed) {\n"
+        "  uint all[4096];\n"
+        "  for (uint i = 0; i < 4096; i++) all[i] = i * seed + get_global_id(0);\n"
+        "  uint sum = 0;\n"
+        "  for (uint i = 0; i < 4096; i++) sum += all[(i * 7 + sum) & 4095];\n"
+        "  sums[get_global_id(0)] = sum;\n"
+        "}", "spread");
+    size_t count = 256;
+    cl_mem sums = MADE(clCreateBuffer(context, CL_MEM_READ_WRITE, 4 * count, NULL, &err));
+    cl_uint seed = 3, first[2] = {0, 0};
+    set_arg(kernel, 0, sizeof sums, &sums);
+    set_arg(kernel, 1, sizeof seed, &seed);
+    for (int round = 0; round < 2; round++) {
+        cl_event event = NULL;
+        OK(clEnqueueNDRangeKernel(queue, kernel, 1, NULL, &count, NULL, 0, NULL, &event));
+        OK(round ? clFinish(queue) : clWaitForEvents(1, &event));
+        OK(clEnqueueReadBuffer(queue, sums, CL_TRUE, 0, 4, &first[round], 0, NULL, NULL));
+        OK(clReleaseEvent(event));
+    }
+    say("%u", first[0]);
+    CHECK(first[0] != 0 && first[0] == first[1], "%u and %u", first[0], first[1]);
+}
+
 CASE(a_range_has_its_offset_sizes_and_dimensions) {
     open_device();
     cl_kernel kernel = kernel_of(

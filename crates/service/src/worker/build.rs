@@ -25,14 +25,11 @@ use super::program::{Compiled, Offer, ProgramSlot};
 use super::recipe::{Recipe, Step};
 use super::report::{DeviceIds, Params, build_report, is_nvidia};
 use super::session::Session;
-use super::start::guarded;
+use super::start::{VENDOR_STACK, guarded};
 use crate::channel::Key;
 
 /// More builds at once than this are refused; each has a thread and a compiler.
 const MOST_BUILDS: usize = 64;
-
-/// Compilers recurse deeply, and expect the stack of a program's first thread.
-const STACK: usize = 16 << 20;
 
 /// A program that keeps its binaries asks for them right after the build. Others who build the same program wait so long
 /// for that, where the vendor asks nothing less of them than to compile it, too.
@@ -314,7 +311,7 @@ pub(crate) fn beside<T>(
         BUILDS.fetch_sub(1, Ordering::Relaxed);
         return link.answer(name, call, &Err(ClError(CL_OUT_OF_RESOURCES)));
     }
-    let thread = thread::Builder::new().name("telecl-build".into()).stack_size(STACK);
+    let thread = thread::Builder::new().name("telecl-build".into()).stack_size(VENDOR_STACK);
     let guard = Arc::clone(link);
     let started = thread.spawn(move || {
         guarded(&guard, "build", || {

@@ -22,7 +22,7 @@ use super::link::Link;
 use super::output::Output;
 use super::pending::{Ends, Lanes, Pending, Weight};
 use super::staging::Chunk;
-use super::start::guarded;
+use super::start::{VENDOR_STACK, guarded};
 use super::table::IdHash;
 
 /// How often events are looked at while something is open: soon after a failure, seldom otherwise.
@@ -158,7 +158,7 @@ impl Completion {
             taken: 0,
             in_vain: 0,
         };
-        let thread = thread::Builder::new().name("telecl-completion".into()).stack_size(512 << 10);
+        let thread = thread::Builder::new().name("telecl-completion".into()).stack_size(VENDOR_STACK);
         thread.spawn(move || guarded(&link, "completion", move || attendant.run(&received)))?;
         Ok(completion)
     }
@@ -440,7 +440,7 @@ impl Reporter {
             output.drain();
             replying.reply(call, status, &[]);
         };
-        let thread = thread::Builder::new().name("telecl-finish".into()).stack_size(256 << 10);
+        let thread = thread::Builder::new().name("telecl-finish".into()).stack_size(VENDOR_STACK);
         if thread.spawn(finish).is_err() {
             link.reply(call, CL_SUCCESS, &[]);
         }

@@ -23,6 +23,7 @@ use telecl_sys::CL_COMPLETE;
 
 use super::link::Link;
 use super::staging::Chunk;
+use super::start::VENDOR_STACK;
 
 /// What happens with the event and its final status, once, when a command has ended.
 type Ended = Box<dyn FnOnce(i32, &Arc<Event>) + Send>;
@@ -381,7 +382,7 @@ impl Lane {
             }
             Walker::None => {
                 let lane = Arc::clone(self);
-                let thread = thread::Builder::new().name("telecl-wait".into()).stack_size(256 << 10);
+                let thread = thread::Builder::new().name("telecl-wait".into()).stack_size(VENDOR_STACK);
                 match thread.spawn(move || lane.walk()) {
                     Ok(_) => state.walker = Walker::Walking,
                     // The completion thread looks now and then.

@@ -118,6 +118,10 @@ fn run(link: &Link, receiver: FrameReceiver, session: Session) -> i32 {
     }
 }
 
+/// The stack of threads that call the vendor's driver. Drivers expect that of a program's first thread: compilers recurse
+/// deeply, and Intel's runtime (2026) has whoever waits for a kernel run some of it, with the kernel's private memory.
+pub(crate) const VENDOR_STACK: usize = 16 << 20;
+
 /// Runs the body of a worker's thread; a panic there ends the session rather than leave the driver waiting for ever.
 pub(crate) fn guarded(link: &Link, thread: &'static str, body: impl FnOnce()) {
     if catch_unwind(AssertUnwindSafe(body)).is_err() {
