@@ -434,12 +434,13 @@ impl Session {
         }
         log(format_args!("session with {} is lost: {reason}", self.address));
         self.stream().shutdown();
-        self.fail_calls();
-        self.fail_pending();
+        // Before the calls fail: a context whose creation fails is gone then, and its program is to hear why.
         let contexts: Vec<_> = lock(&self.contexts).values().filter_map(Weak::upgrade).collect();
-        for context in contexts {
+        for context in &contexts {
             context.notify(&format!("telecl: session with {} is lost: {reason}", self.address), &[]);
         }
+        self.fail_calls();
+        self.fail_pending();
     }
 
     fn fail_pending(&self) {
