@@ -23,6 +23,55 @@ CASE_TELECL_ONLY(use_once) {
     say("served");
 }
 
+static int told;
+
+static void CL_CALLBACK hear(const char *text, const void *info, size_t size, void *nothing) {
+    (void)info, (void)size, (void)nothing;
+    say("told: %s", text);
+    tally_add(&told);
+}
+
+/* Makes a context if it can, and computes; otherwise says why not. */
+CASE_TELECL_ONLY(use_or_be_told) {
+    cl_int err;
+    OK(clGetPlatformIDs(1, &platform, NULL));
+    OK(clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, 1, &device, NULL));
+    context = clCreateContext(NULL, 1, &device, hear, NULL, &err);
+    say("clCreateContext: %s", error_name(err));
+    if (err != CL_SUCCESS) {
+        tally_await(&told, 1, "reasons");
+        return;
+    }
+    queue = MADE(clCreateCommandQueue(context, device, 0, &err));
+    cl_int value = 4711, result = 0;
+    cl_mem buffer = buffer_of(CL_MEM_READ_WRITE, 4, &value);
+    read_all(buffer, &result, 4);
+    NEED(result == 4711, "it has %d", result);
+    say("served");
+}
+
+/* Has a device until it is killed. */
+CASE_TELECL_ONLY(hold_device) {
+    open_device();
+    OK(clFinish(queue));
+    say("held");
+    for (;;) pause();
+}
+
+/* Does nothing until its session ends, and then begins another. */
+CASE_TELECL_ONLY(do_nothing_until_told) {
+    OK(clGetPlatformIDs(1, &platform, NULL));
+    OK(clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, 1, &device, NULL));
+    context = MADE(clCreateContext(NULL, 1, &device, hear, NULL, &err));
+    queue = MADE(clCreateCommandQueue(context, device, 0, &err));
+    OK(clFinish(queue));
+    tally_await(&told, 1, "reasons");
+    say("clFinish: %s", error_name(clFinish(queue)));
+    open_device();
+    OK(clFinish(queue));
+    say("begun again");
+}
+
 /* Multiplies a number on the first device of every platform. */
 CASE_TELECL_ONLY(use_every_platform) {
     cl_platform_id all[8];

@@ -51,6 +51,7 @@ fn as_table(answers: &[Result<Answer, Silence>]) -> String {
                     device.compute_units.to_string(),
                     human::time(answer.round_trip),
                     if answer.same_node { "yes" } else { "no" }.to_owned(),
+                    answer.tenant.clone(),
                 ]
             })),
             Err(silence) => {
@@ -59,8 +60,18 @@ fn as_table(answers: &[Result<Answer, Silence>]) -> String {
             }
         }
     }
-    let header =
-        ["NODE", "ADDRESS", "PLATFORM", "DEVICE", "TYPE", "MEMORY", "COMPUTE UNITS", "ROUND TRIP", "SAME NODE"];
+    let header = [
+        "NODE",
+        "ADDRESS",
+        "PLATFORM",
+        "DEVICE",
+        "TYPE",
+        "MEMORY",
+        "COMPUTE UNITS",
+        "ROUND TRIP",
+        "SAME NODE",
+        "TENANT",
+    ];
     let table = if rows.is_empty() { "No device can be reached.\n".to_owned() } else { human::table(&header, &rows) };
     if notes.is_empty() { table } else { format!("{table}\n{notes}") }
 }
@@ -82,6 +93,7 @@ fn as_json(answers: &[Result<Answer, Silence>]) -> String {
                     "compute_units": device.compute_units,
                     "round_trip_ns": answer.round_trip.as_nanos() as u64,
                     "same_node": answer.same_node,
+                    "tenant": answer.tenant,
                     "service_version": answer.version,
                 })
             })

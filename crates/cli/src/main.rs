@@ -85,7 +85,7 @@ enum Subcommands {
 
 /// Offer this machine's OpenCL devices
 ///
-/// Runs in the foreground until SIGINT or SIGTERM. Prints one line `listening on ADDRESS` per address to stdout
+/// Runs in the foreground until SIGINT or SIGTERM; SIGHUP makes it read its policy again. Prints one line `listening on ADDRESS` per address to stdout
 /// when drivers can connect; logs go to stderr, filtered by RUST_LOG.
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -94,6 +94,7 @@ Examples:
   telecl serve --listen 127.0.0.1:7701 --listen unix:/run/telecl.sock
   telecl serve --listen 127.0.0.1:0                  the system chooses a port
   telecl serve --platform NVIDIA --device H200       offer only these
+  telecl serve --policy /etc/telecl/policy.toml      who may use how much
 
 There is no authentication yet: whoever can connect can run code on the devices, and on CPU devices
 that means in a process of this machine. Listen on loopback, on Unix sockets, or on a trusted network.")]
@@ -107,6 +108,9 @@ struct ServeArgs {
     /// Offer only devices whose name contains this; may be repeated
     #[arg(long = "device", value_name = "NAME")]
     devices: Vec<String>,
+    /// Who may use how much: a file, read again when it changes [default: everybody may use everything]
+    #[arg(long, value_name = "FILE")]
+    policy: Option<PathBuf>,
     /// How log lines look
     #[arg(long, value_enum, default_value = "text")]
     log_format: LogFormat,

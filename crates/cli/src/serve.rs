@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use telecl_config::{Address, Environment, ServeConfig};
-use telecl_service::{ServeSettings, WorkerCommand};
+use telecl_service::{ServeError, ServeSettings, WorkerCommand};
 use tracing_subscriber::EnvFilter;
 
 use crate::exit::{Exit, Failure, Outcome, print};
@@ -28,6 +28,7 @@ pub(crate) fn serve(args: ServeArgs) -> Outcome {
         warm_workers: config.warm_workers,
         cache_dir: config.cache_dir,
         cache_size: config.cache_size,
+        policy: policy(args.policy, config.policy)?,
         compression: config.compression,
         worker: worker_command(args.log_format, "info")?,
     };
@@ -38,10 +39,24 @@ pub(crate) fn serve(args: ServeArgs) -> Outcome {
     })
 }
 
+/// The policy's file: that of the command line, otherwise the configured one. Its path has to hold for as long as the
+/// service runs, which looks at it again and again.
+fn policy(given: Option<PathBuf>, configured: Option<PathBuf>) -> Result<Option<PathBuf>, Failure> {
+    let Some(path) = given.or(configured) else { return Ok(None) };
+    match std::path::absolute(&path) {
+        Ok(path) => Ok(Some(path)),
+        Err(error) => {
+            let what = format!("the policy {} has no absolute path: {error}", path.display());
+            Err(Failure::new(Exit::Usage, what, "Name one: --policy /etc/telecl/policy.toml"))
+        }
+    }
+}
+
 /// Serves until it is told to stop.
 pub(crate) fn run(settings: ServeSettings, ready: impl FnOnce(&[Address])) -> Outcome {
     match telecl_service::serve(settings, ready) {
         Ok(()) => Ok(Exit::Ok),
+        Err(ServeError::Policy(error)) => Err(Failure::new(Exit::Usage, error, "Check it: telecl policy check FILE")),
         // Its messages end with what to do.
         Err(error) => Err(Failure::new(Exit::Failed, error, "")),
     }

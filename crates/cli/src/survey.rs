@@ -22,6 +22,8 @@ pub(crate) struct Answer {
     pub(crate) version: String,
     pub(crate) round_trip: Duration,
     pub(crate) same_node: bool,
+    /// Whom the service takes us for.
+    pub(crate) tenant: String,
     pub(crate) devices: Vec<Device>,
 }
 
@@ -196,6 +198,7 @@ fn describe(address: &Address, welcome: &Welcome<'_>, round_trip: Duration) -> A
         version: printable(welcome.version),
         round_trip,
         same_node: boot_id != [0; 16] && welcome.boot_id == boot_id,
+        tenant: printable(welcome.tenant),
         devices: devices.collect(),
     }
 }

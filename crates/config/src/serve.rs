@@ -26,6 +26,8 @@ pub struct ServeConfig {
     pub cache_dir: Option<PathBuf>,
     /// How many bytes of them.
     pub cache_size: u64,
+    /// The file that says who may use how much; `None` lets everybody use everything.
+    pub policy: Option<PathBuf>,
     /// Whether bulk data is compressed on its way.
     pub compression: Compression,
     pub source: Source,
@@ -44,6 +46,7 @@ impl Default for ServeConfig {
             warm_workers: 1,
             cache_dir: None,
             cache_size: 1 << 30,
+            policy: None,
             compression: Compression::Auto,
             source: Source::default(),
         }
@@ -69,6 +72,7 @@ impl ServeConfig {
             warm_workers: settings.warm_workers.map_or(default.warm_workers, |count| count.0),
             cache_dir: settings.cache_dir.map_or_else(|| environment.cache_dir(), |place| place.0),
             cache_size: settings.cache_size.map_or(default.cache_size, |size| size.0),
+            policy: settings.policy.map(|file| file.0),
             compression: settings.serve_compression.unwrap_or(default.compression),
             source: settings.source,
         })

@@ -12,7 +12,7 @@ use crate::Environment;
 use crate::error::ConfigError;
 use crate::file::{self, Found, line_at};
 use crate::nearest::nearest;
-use crate::value::{CacheDir, Count, Listen, Names, Services, Size, StreamCount, Value, table};
+use crate::value::{CacheDir, Count, Listen, Names, PolicyFile, Services, Size, StreamCount, Value, table};
 
 /// A key of the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,6 +102,7 @@ settings! {
     warm_workers: Count, "serve", "TELECL_WARM_WORKERS";
     cache_dir: CacheDir, "serve", "TELECL_CACHE_DIR";
     cache_size: Size, "serve", "TELECL_CACHE_SIZE";
+    policy: PolicyFile, "serve", "TELECL_POLICY";
     serve_compression ("compression"): Compression, "serve", "TELECL_SERVE_COMPRESSION";
 }
 

@@ -49,6 +49,10 @@ pub(crate) struct Size(pub(crate) u64);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CacheDir(pub(crate) Option<PathBuf>);
 
+/// The file that says who may use how much.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PolicyFile(pub(crate) PathBuf);
+
 impl Value for Services {
     const EMPTY_COUNTS: bool = true;
 
@@ -256,6 +260,23 @@ impl Value for CacheDir {
     }
 }
 
+impl Value for PolicyFile {
+    fn from_text(text: &str) -> Result<Self, String> {
+        match text.trim() {
+            // Relative to what? The service may be started from anywhere.
+            path if !path.starts_with('/') => Err(format!("\"{path}\" is not an absolute path")),
+            path => Ok(PolicyFile(path.into())),
+        }
+    }
+
+    fn from_toml(value: &DeValue<'_>) -> Result<Self, String> {
+        match value {
+            DeValue::String(text) => PolicyFile::from_text(text),
+            other => Err(wrong_type(other, "a file such as \"/etc/telecl/policy.toml\"")),
+        }
+    }
+}
+
 impl Value for Compression {
     fn from_text(text: &str) -> Result<Self, String> {
         match text.trim() {
@@ -395,6 +416,12 @@ mod tests {
         assert_eq!(CacheDir::from_text("none"), Ok(CacheDir(None)));
         assert_eq!(CacheDir::from_text(""), Ok(CacheDir(None)));
         assert!(CacheDir::from_text("cache").unwrap_err().contains("absolute"));
+    }
+
+    #[test]
+    fn a_policy_is_named_by_an_absolute_path() {
+        assert_eq!(PolicyFile::from_text(" /etc/telecl/policy.toml"), Ok(PolicyFile("/etc/telecl/policy.toml".into())));
+        assert!(PolicyFile::from_text("policy.toml").unwrap_err().contains("absolute"));
     }
 
     #[test]

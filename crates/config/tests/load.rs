@@ -165,6 +165,7 @@ fn every_key_has_a_variable() {
         .set("TELECL_WARM_WORKERS", "0")
         .set("TELECL_CACHE_DIR", "/cache")
         .set("TELECL_CACHE_SIZE", "1MiB")
+        .set("TELECL_POLICY", "/etc/telecl/policy.toml")
         .set("TELECL_SERVE_COMPRESSION", "off");
     let driver = place.driver().unwrap();
     assert_eq!((driver.connect_timeout, driver.strict), (Duration::from_secs(60), true));
@@ -176,6 +177,7 @@ fn every_key_has_a_variable() {
     assert_eq!(serve.platforms, ["Portable Computing Language", "Intel"]);
     assert_eq!((serve.devices, serve.handshake_timeout), (vec!["cpu".to_owned()], Duration::from_secs(7)));
     assert_eq!((serve.warm_workers, serve.cache_dir, serve.cache_size), (0, Some("/cache".into()), 1 << 20));
+    assert_eq!(serve.policy, Some("/etc/telecl/policy.toml".into()));
     assert_eq!(driver.source.variables, KEYS.iter().map(|key| key.variable).collect::<Vec<_>>());
 }
 

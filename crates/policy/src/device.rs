@@ -11,7 +11,7 @@ use crate::value::{Plain, Value, wrong};
 /// What a service knows of one of its devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceFacts<'a> {
-    /// The service's own number for it, which is in its log: `offering device device=0`.
+    /// The service's own number for it, which is in its log: `offering device device=1`.
     pub number: u64,
     /// CL_DEVICE_NAME.
     pub name: &'a str,
@@ -39,10 +39,10 @@ enum Kind {
 const KINDS: [&str; 4] = ["name", "platform", "number", "uuid"];
 
 impl DevicePattern {
-    /// Reads `*H200*` or `name:*H200*`, `platform:NVIDIA*`, `number:0`, `uuid:…`.
+    /// Reads `*H200*` or `name:*H200*`, `platform:NVIDIA*`, `number:1`, `uuid:…`.
     pub fn parse(text: &str) -> Result<DevicePattern, String> {
         let text = text.trim();
-        let advice = "write a name such as \"*H200*\", or \"platform:NVIDIA*\", \"number:0\", \"uuid:…\"";
+        let advice = "write a name such as \"*H200*\", or \"platform:NVIDIA*\", \"number:1\", \"uuid:…\"";
         // A prefix is one small word; names that have one of their own are written name:….
         let word = |prefix: &str| !prefix.is_empty() && prefix.bytes().all(|byte| byte.is_ascii_lowercase());
         let (kind, rest) = match text.split_once(':') {
@@ -64,7 +64,7 @@ impl DevicePattern {
             "number" => {
                 let number = Some(rest).filter(|rest| rest.bytes().all(|byte| byte.is_ascii_digit()));
                 let number = number.and_then(|rest| rest.parse().ok());
-                Kind::Number(number.ok_or_else(|| format!("{text:?} has no number; write \"number:0\" or the like"))?)
+                Kind::Number(number.ok_or_else(|| format!("{text:?} has no number; write \"number:1\" or the like"))?)
             }
             "uuid" => {
                 let digits: String = rest.chars().filter(|c| *c != '-').collect::<String>().to_lowercase();
@@ -139,7 +139,7 @@ impl Devices {
 
 impl Value for Devices {
     fn read(value: &DeValue<'_>) -> Result<Devices, String> {
-        let expected = "a list of texts such as [\"*H200*\", \"number:0\"]";
+        let expected = "a list of texts such as [\"*H200*\", \"number:1\"]";
         let DeValue::Array(items) = value else {
             return Err(wrong(value, expected));
         };

@@ -90,7 +90,7 @@ fn nearly_a_policy() -> impl Strategy<Value = String> {
         Just("\"20 %\"\n"),
         Just("\"4 GiB\"\n"),
         Just("\"none\"\n"),
-        Just("[\"number:0\", \"*H200*\"]\n"),
+        Just("[\"number:1\", \"*H200*\"]\n"),
         Just("7\n"),
         Just("99999999999999999999999\n"),
         Just("-0x7\n"),

@@ -9,13 +9,14 @@ use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
 };
-
 use telecl_net::Compression;
+use telecl_wire::{DecodeError, Field, Reader};
 
 /// Names a program by everything that its binary depends on.
 pub(crate) type Key = [u8; 32];
@@ -32,8 +33,8 @@ const HEAD: usize = 1 + 8 + 32 + 4;
 pub(crate) enum Kind {
     /// From the worker: the vendor's OpenCL is loaded.
     Ready = 1,
-    /// To the worker, together with a socket: serve this session; `number` is the session's, the content is what was
-    /// agreed about compression.
+    /// To the worker, together with a socket: serve this session; `number` is the session's, the content is the rest of
+    /// [`Begin`].
     Begin = 2,
     /// From the worker: the session is mine.
     Begun = 3,
@@ -56,10 +57,17 @@ pub(crate) enum Kind {
     Await = 11,
     /// To the worker, together with a socket: a further stream of the session; `number` is the stream's.
     Join = 12,
+    /// From the worker: the session is about to make a context with these devices, whose numbers are the content.
+    /// Answered by `Admitted` or `Refused` with the same `number`, if need be after others have left.
+    Admit = 13,
+    /// To the worker: there is room.
+    Admitted = 14,
+    /// To the worker: there is none, and the content says why.
+    Refused = 15,
 }
 
 impl Kind {
-    const ALL: [Kind; 12] = [
+    const ALL: [Kind; 15] = [
         Kind::Ready,
         Kind::Begin,
         Kind::Begun,
@@ -72,6 +80,9 @@ impl Kind {
         Kind::Forget,
         Kind::Await,
         Kind::Join,
+        Kind::Admit,
+        Kind::Admitted,
+        Kind::Refused,
     ];
 }
 
@@ -123,11 +134,35 @@ impl Head {
 /// A message, its content, and the socket that came with it.
 pub(crate) type WithSocket = (Head, Vec<u8>, Option<OwnedFd>);
 /// The session that a worker gets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Begin {
     pub(crate) session: u64,
     /// What driver and service have agreed on.
     pub(crate) compression: Compression,
+    /// How long it may do nothing.
+    pub(crate) longest_idle: Option<Duration>,
+    /// The numbers of the root devices that it may use.
+    pub(crate) devices: Vec<u64>,
+}
+
+impl Begin {
+    /// All but the session's number.
+    fn content(&self) -> Vec<u8> {
+        let mut content = Vec::new();
+        self.compression.put(&mut content);
+        // A day more or less makes no difference after half a billion years.
+        self.longest_idle.map(|idle| u64::try_from(idle.as_millis()).unwrap_or(u64::MAX)).put(&mut content);
+        self.devices.put(&mut content);
+        content
+    }
+
+    fn parse(session: u64, content: &[u8]) -> Result<Begin, DecodeError> {
+        let mut reader = Reader::new(content);
+        let compression = Field::take(&mut reader)?;
+        let longest_idle: Option<u64> = Field::take(&mut reader)?;
+        let (longest_idle, devices) = (longest_idle.map(Duration::from_millis), Field::take(&mut reader)?);
+        Ok(Begin { session, compression, longest_idle, devices })
+    }
 }
 
 /// One end of the channel. Whoever sends from several threads needs a lock of their own.
@@ -164,9 +199,8 @@ impl Channel {
     }
 
     /// Gives the other side a session and its socket.
-    pub(crate) fn hand_over(&self, begin: Begin, socket: BorrowedFd<'_>) -> io::Result<()> {
-        let content = telecl_wire::encode(&begin.compression);
-        self.send_socket(Head::new(Kind::Begin).number(begin.session), &content, socket)
+    pub(crate) fn hand_over(&self, begin: &Begin, socket: BorrowedFd<'_>) -> io::Result<()> {
+        self.send_socket(Head::new(Kind::Begin).number(begin.session), &begin.content(), socket)
     }
 
     /// As [`Channel::send`], with a socket; the content is short.
@@ -194,8 +228,7 @@ impl Channel {
         match self.receive_with_socket()? {
             None => Ok(None),
             Some((Head { kind: Kind::Begin, number: session, .. }, content, Some(socket))) => {
-                let compression = telecl_wire::decode(&content).map_err(io::Error::other)?;
-                Ok(Some((Begin { session, compression }, socket)))
+                Ok(Some((Begin::parse(session, &content).map_err(io::Error::other)?, socket)))
             }
             Some(_) => Err(io::Error::new(io::ErrorKind::InvalidData, "a session without its socket")),
         }
@@ -270,8 +303,9 @@ mod tests {
     fn a_session_arrives_with_its_socket() {
         let (ours, theirs) = pair();
         let (mut peer, socket) = UnixStream::pair().unwrap();
-        let begin = Begin { session: 42, compression: Compression::Always };
-        ours.hand_over(begin, socket.as_fd()).unwrap();
+        let (longest_idle, devices) = (Some(Duration::from_secs(90)), vec![1, u64::MAX]);
+        let begin = Begin { session: 42, compression: Compression::Always, longest_idle, devices };
+        ours.hand_over(&begin, socket.as_fd()).unwrap();
         drop(socket);
         let (taken, socket) = theirs.take_over().unwrap().unwrap();
         assert_eq!(taken, begin);

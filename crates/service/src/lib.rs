@@ -27,6 +27,4 @@ mod environment {
     pub(crate) const BROKER: &str = "TELECL_BROKER";
     /// The worker's own directory.
     pub(crate) const SCRATCH: &str = "TELECL_SCRATCH";
-    /// Ids of the root devices that its session may use, separated by commas.
-    pub(crate) const OFFERED: &str = "TELECL_OFFERED";
 }

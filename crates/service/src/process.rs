@@ -1,5 +1,9 @@
-//! How processes end, and the two C functions that have no safe equivalent: leaving at once, and emptying C's output.
+//! How processes end, and the three C functions that have no safe equivalent: leaving at once, emptying C's output, and
+//! asking who is at the other end of a Unix socket.
 #![allow(unsafe_code)]
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
 
 /// With what a worker ends; the broker turns it into a sentence.
 pub(crate) mod exit_code {
@@ -9,6 +13,8 @@ pub(crate) mod exit_code {
     pub(crate) const NOT_STARTED: i32 = 3;
     /// The broker asked for it.
     pub(crate) const STOPPED: i32 = 4;
+    /// The session did nothing for too long.
+    pub(crate) const IDLE: i32 = 5;
     pub(crate) const PANICKED: i32 = 70;
 }
 
@@ -23,4 +29,41 @@ pub(crate) fn exit_now(code: i32) -> ! {
 pub(crate) fn flush_c_output() {
     // SAFETY: null means all output streams; C locks each of them itself.
     unsafe { libc::fflush(std::ptr::null_mut()) };
+}
+
+/// The user at the other end of a Unix socket, as this process's user namespace knows them.
+///
+/// Not rustix's `socket_peercred`: that has the peer's process id in a type that cannot be 0, and the kernel says 0 for a
+/// peer in another process namespace, such as a container.
+pub(crate) fn peer_user(socket: impl AsFd) -> io::Result<u32> {
+    let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
+    let mut len = size_of::<libc::ucred>() as libc::socklen_t;
+    let socket = socket.as_fd().as_raw_fd();
+    // SAFETY: `peer` is valid for writes of `len` bytes, any of which make a `ucred`, and outlives the call; the
+    // descriptor is open as long as it is borrowed.
+    let status =
+        unsafe { libc::getsockopt(socket, libc::SOL_SOCKET, libc::SO_PEERCRED, (&raw mut peer).cast(), &raw mut len) };
+    if status != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // All ones is the kernel's word for nobody: the socket has no peer.
+    if len as usize != size_of::<libc::ucred>() || peer.uid == u32::MAX {
+        return Err(io::ErrorKind::NotConnected.into());
+    }
+    Ok(peer.uid)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::{UnixDatagram, UnixStream};
+
+    use super::*;
+
+    #[test]
+    fn the_user_at_the_other_end_is_known_and_of_other_sockets_nobody() {
+        let (ours, _theirs) = UnixStream::pair().unwrap();
+        assert_eq!(peer_user(&ours).unwrap(), rustix::process::geteuid().as_raw());
+        assert!(peer_user(UnixDatagram::unbound().unwrap()).is_err());
+        assert!(peer_user(std::fs::File::open("/dev/null").unwrap()).is_err());
+    }
 }

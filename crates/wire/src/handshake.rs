@@ -66,6 +66,11 @@ bodies! {
         pub took_ns: u64,
         /// What both sides do.
         pub compression: Compression,
+        /// Whom the session is accounted to.
+        pub tenant: &'a str,
+        /// Whether a context may have to wait for room, or be refused: the driver then waits for the worker's word on it.
+        pub limited: bool,
+        /// Those that the tenant may use.
         pub platforms: Vec<Platform<'a>>,
     }
 

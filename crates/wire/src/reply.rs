@@ -68,6 +68,8 @@ bodies! {
     /// The service ends the session and says why; nothing follows.
     pub struct Closing<'a> {
         pub reason: &'a str,
+        /// Whether a policy wants it so, and nothing is broken: the user is told.
+        pub policy: bool,
     }
 }
 

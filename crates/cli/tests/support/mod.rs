@@ -119,6 +119,8 @@ fn welcome() -> Welcome<'static> {
         boot_id: [7; 16],
         took_ns: 0,
         compression: Compression::Auto,
+        tenant: "team-red",
+        limited: false,
         platforms: vec![Platform {
             index: 0,
             info: vec![info(CL_PLATFORM_NAME, b"Pretence\0")],

@@ -97,7 +97,13 @@ impl Context {
         session.add_context(context.id(), Arc::downgrade(&context));
         let ids = context.device_ids(&context.devices);
         session.post(&CreateContext { id: context.id(), platform: platform.index, devices: Ids(&ids) }, &[])?;
-        context.check(Kind::Context, context.id())?;
+        // CL_DEVICE_NOT_AVAILABLE if a device in devices is currently not available even though the device was returned by
+        // clGetDeviceIDs: there may be no room for one more session, which only the service knows.
+        if session.is_limited() {
+            context.verify(Kind::Context, context.id())?;
+        } else {
+            context.check(Kind::Context, context.id())?;
+        }
         Ok(context)
     }
 

@@ -110,7 +110,7 @@ impl ServiceNode {
             log::debug(format_args!("no service at {}: {error}", self.facts.address));
             ClError(CL_DEVICE_NOT_AVAILABLE)
         })?;
-        if offered_by(self) != devices_of(&now) {
+        if !has_all(&now, &offered_by(self)) {
             log::debug(format_args!("the service at {} no longer offers the same devices", self.facts.address));
             return Err(ClError(CL_DEVICE_NOT_AVAILABLE));
         }
@@ -133,7 +133,14 @@ impl ServiceNode {
             None
         };
         match found {
-            Some((node, nearer)) if node.instance == self.facts.instance => nearer,
+            // There the program is its user, whom a policy may allow less than those who come over the network.
+            Some((node, nearer)) if node.instance == self.facts.instance => {
+                if has_all(&node, &offered_by(self)) {
+                    return nearer;
+                }
+                log::debug(format_args!("{local} does not offer all devices of {address}, which is used instead"));
+                Arc::clone(session)
+            }
             _ => Arc::clone(session),
         }
     }
@@ -157,6 +164,12 @@ fn devices_of(node: &Node) -> Vec<(u32, u64, String)> {
         platform.devices.iter().map(|device| (platform.index, device.id, device.info.text(CL_DEVICE_NAME))).collect()
     };
     node.platforms.iter().flat_map(devices).collect()
+}
+
+/// Whether a service still has all the devices that the program knows; it may have more.
+fn has_all(node: &Node, known: &[(u32, u64, String)]) -> bool {
+    let offered = devices_of(node);
+    known.iter().all(|device| offered.contains(device))
 }
 
 fn offered_by(node: &ServiceNode) -> Vec<(u32, u64, String)> {

@@ -13,6 +13,7 @@ use telecl_wire::{DecodeError, PROTOCOL_VERSION};
 use super::Session;
 use super::callbacks::spawn;
 use super::streams::Ticket;
+use crate::log;
 
 /// A service that answered, with what it offers.
 #[derive(Debug)]
@@ -102,6 +103,12 @@ impl From<ReceiveError> for HandshakeError {
             other => HandshakeError::Receive(other),
         }
     }
+}
+
+/// What `Welcome` says about the session.
+struct Agreed {
+    compression: Compression,
+    limited: bool,
 }
 
 /// What a service offers, and the session with it.
@@ -200,21 +207,24 @@ pub(crate) fn connect(
                         })
                         .collect(),
                 };
-                (node, welcome.compression, Ticket { session: welcome.session, secret: welcome.secret })
+                log::debug(format_args!("{address} takes this program for tenant {}", welcome.tenant));
+                let ticket = Ticket { session: welcome.session, secret: welcome.secret };
+                (node, Agreed { compression: welcome.compression, limited: welcome.limited }, ticket)
             }
             Handshake::Refused(refused) => {
-                let reason = format!(
-                    "{} (it speaks protocol {}, this driver {PROTOCOL_VERSION})",
-                    refused.reason, refused.protocol
-                );
+                let mut reason = refused.reason.to_owned();
+                if refused.protocol != PROTOCOL_VERSION {
+                    let theirs = refused.protocol;
+                    reason += &format!(" (it speaks protocol {theirs}, this driver {PROTOCOL_VERSION})");
+                }
                 return Err(HandshakeError::Refused(reason));
             }
             _ => return Err(ReceiveError::Protocol(DecodeError::BadValue).into()),
         }
     };
     receiver.stream().set_receive_timeout(None).map_err(io)?;
-    sender.set_compression(agreed);
-    let session = Session::new(address.to_string(), receiver, sender, ticket).map_err(io)?;
+    sender.set_compression(agreed.compression);
+    let session = Session::new(address.to_string(), receiver, sender, ticket, agreed.limited).map_err(io)?;
     Ok((node, session))
 }
 

@@ -117,6 +117,7 @@ pub(crate) struct Session {
     shipping: Mutex<()>,
     callbacks: OnceLock<Callbacks>,
     lost: AtomicBool,
+    limited: bool,
 }
 
 impl Session {
@@ -126,6 +127,7 @@ impl Session {
         mut receiver: FrameReceiver,
         sender: FrameSender,
         ticket: Ticket,
+        limited: bool,
     ) -> std::io::Result<Arc<Session>> {
         let streams = Streams::new(sender.stream().try_clone()?, ticket);
         receiver.set_idle(LearningSpin::new());
@@ -148,6 +150,7 @@ impl Session {
             shipping: Mutex::default(),
             callbacks: OnceLock::new(),
             lost: AtomicBool::new(false),
+            limited,
         }))
     }
 
@@ -213,6 +216,11 @@ impl Session {
 
     pub(crate) fn is_lost(&self) -> bool {
         self.lost.load(Ordering::Acquire)
+    }
+
+    /// Whether the service may have no room for a context.
+    pub(crate) fn is_limited(&self) -> bool {
+        self.limited
     }
 
     pub(crate) fn next_id(&self) -> u64 {
@@ -412,17 +420,27 @@ impl Session {
 
     /// The connection is gone: everything that waits gets its error.
     fn lose(&self, reason: &str) {
+        self.end(reason, log::debug);
+    }
+
+    /// As [`Session::lose`], because the service's policy wants it so: the user must be told, for nothing is broken.
+    fn expel(&self, reason: &str) {
+        self.end(reason, log::error);
+    }
+
+    fn end(&self, reason: &str, log: impl FnOnce(std::fmt::Arguments<'_>)) {
         if self.lost.swap(true, Ordering::AcqRel) {
             return;
         }
-        log::debug(format_args!("session with {} is lost: {reason}", self.address));
+        log(format_args!("session with {} is lost: {reason}", self.address));
         self.stream().shutdown();
-        self.fail_calls();
-        self.fail_pending();
+        // Before the calls fail: a context whose creation fails is gone then, and its program is to hear why.
         let contexts: Vec<_> = lock(&self.contexts).values().filter_map(Weak::upgrade).collect();
-        for context in contexts {
+        for context in &contexts {
             context.notify(&format!("telecl: session with {} is lost: {reason}", self.address), &[]);
         }
+        self.fail_calls();
+        self.fail_pending();
     }
 
     fn fail_pending(&self) {

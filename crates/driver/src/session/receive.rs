@@ -10,9 +10,10 @@ use std::sync::{Arc, MutexGuard, TryLockError, Weak};
 use std::time::Duration;
 
 use telecl_net::{Bell, Deferred, Frame, FrameReceiver, Idle, Payload, Progress, ReceiveError, Spin};
-use telecl_sys::ClError;
+use telecl_sys::{CL_DEVICE_NOT_AVAILABLE, ClError};
 use telecl_wire::DecodeError;
 use telecl_wire::reply::FromWorker;
+use telecl_wire::request::{CreateContext, Message};
 
 use super::callbacks::{ReceiverMark, on_receiver_thread, spawn};
 use super::streams::Landed;
@@ -289,6 +290,10 @@ impl Session {
             }
             FromWorker::Failed(failed) => {
                 let text = format!("telecl: {}: {}", failed.message, ClError(failed.status));
+                // No room for a context. Nothing is broken, so the user must be told.
+                if failed.opcode == CreateContext::OPCODE && failed.status == CL_DEVICE_NOT_AVAILABLE {
+                    log::error(format_args!("no context at {}: {}", self.address, failed.message));
+                }
                 log::debug(format_args!("{}: request {} failed: {text}", self.address, failed.opcode));
                 // Of a read that was asked for ahead nobody is to know.
                 let listener =
@@ -310,6 +315,10 @@ impl Session {
                 }
             }
             FromWorker::Output(_) => print(&rest(payload)?),
+            FromWorker::Closing(closing) if closing.policy => {
+                self.expel(closing.reason);
+                return Ok(Next::Stop(closing.reason.to_owned()));
+            }
             FromWorker::Closing(closing) => return Ok(Next::Stop(closing.reason.to_owned())),
         }
         Ok(Next::Continue)

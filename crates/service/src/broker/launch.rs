@@ -7,19 +7,19 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus};
 use std::sync::Arc;
 
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
-use telecl_net::{FrameSender, Stream};
-use telecl_wire::reply::Closing;
-use tracing::{debug, warn};
+use telecl_net::Stream;
+use telecl_policy::Tenant;
+use tracing::{debug, info, warn};
 
+use super::admission::{Claim, Place};
 use super::cache::{Answer, Client};
 use super::mailbox::Mailbox;
 use super::pool::Worker;
 use super::registry::Joins;
-use super::session::ANONYMOUS;
-use super::{Broker, WorkerCommand};
+use super::{Broker, WorkerCommand, farewell};
 use crate::channel::{Begin, Channel, Head, Kind};
 use crate::environment;
 use crate::process::exit_code;
@@ -36,7 +36,13 @@ pub(crate) fn command(worker: &WorkerCommand) -> Command {
 }
 
 /// Runs the session's worker to its end, however it ends; says how.
-pub(crate) fn work(broker: &Broker, begin: Begin, stream: Stream, joins: &Joins) -> Result<String, String> {
+pub(crate) fn work(
+    broker: &Broker,
+    begin: &Begin,
+    tenant: &Tenant,
+    stream: Stream,
+    joins: &Joins,
+) -> Result<String, String> {
     let session = begin.session;
     broker.sessions.hand_over(session);
     let mut socket = Some(stream);
@@ -49,7 +55,7 @@ pub(crate) fn work(broker: &Broker, begin: Begin, stream: Stream, joins: &Joins)
                 return Err(give_up(socket, &format!("cannot start the worker {program}: {error}")));
             }
         };
-        let ended = run(broker, begin, &mut socket, joins, worker);
+        let ended = run(broker, begin, tenant, &mut socket, joins, worker);
         // As long as the socket is here, the worker has not touched it, and another can.
         if socket.is_none() {
             return ended;
@@ -66,7 +72,8 @@ pub(crate) fn work(broker: &Broker, begin: Begin, stream: Stream, joins: &Joins)
 /// the worker's, who then holds the only handle on it: when the worker ends, so does the connection.
 fn run(
     broker: &Broker,
-    begin: Begin,
+    begin: &Begin,
+    tenant: &Tenant,
     socket: &mut Option<Stream>,
     joins: &Joins,
     worker: Worker,
@@ -75,7 +82,9 @@ fn run(
     let Worker { mut child, channel, scratch, .. } = worker;
     debug!(session, worker = child.id(), "worker gets the session");
     broker.sessions.work(session, Pid::from_child(&child));
-    let ending = match attend(broker, begin, socket, joins, &channel) {
+    // Given back when the process is gone: until then it has its devices.
+    let mut devices = DeviceClaims { broker, begin, held: Vec::new(), waiting: None };
+    let ending = match attend(broker, &mut devices, tenant, socket, joins, &channel) {
         Ok(ending) => ending,
         Err(error) => {
             debug!(session, %error, "the worker's channel broke");
@@ -109,13 +118,16 @@ enum Ending {
 /// Hands the session over, and its streams, and answers what the worker asks, until it closes the channel.
 fn attend(
     broker: &Broker,
-    begin: Begin,
+    devices: &mut DeviceClaims<'_>,
+    tenant: &Tenant,
     socket: &mut Option<Stream>,
     joins: &Joins,
     channel: &Channel,
 ) -> io::Result<Ending> {
     let mailbox = Arc::new(Mailbox::new()?);
-    let cache = broker.cache.client(begin.session, ANONYMOUS, Arc::clone(&mailbox));
+    let begin = devices.begin;
+    // Each tenant is a trust domain: what a worker stores is code that others would run.
+    let cache = broker.cache.client(begin.session, tenant.as_str(), Arc::clone(&mailbox));
     if let Some(socket) = socket {
         channel.hand_over(begin, socket.as_fd())?;
     }
@@ -131,11 +143,15 @@ fn attend(
             // Not before: a worker that does not begin the session takes none of its sockets along.
             None => PollFd::from_borrowed_fd(joins.as_fd(), PollFlags::IN),
         });
-        match poll(&mut polled, None) {
+        let patience = devices.waiting.as_ref().map(|waiting| waiting.claim.patience().unwrap_or_default());
+        let patience = patience.and_then(|left| Timespec::try_from(left).ok());
+        polled.extend(devices.waiting.iter().map(|waiting| PollFd::new(&waiting.claim, PollFlags::IN)));
+        match poll(&mut polled, patience.as_ref()) {
             Err(Errno::INTR) => continue,
             other => other?,
         };
         let ready: Vec<bool> = polled.iter().map(|polled| !polled.revents().is_empty()).collect();
+        devices.look(channel)?;
         if ready[1] {
             for answer in mailbox.take() {
                 send(channel, answer)?;
@@ -150,11 +166,66 @@ fn attend(
             let Some((head, content)) = channel.receive()? else { return Ok(Ending::Worker) };
             match head.kind {
                 Kind::Begun => *socket = None,
+                Kind::Admit => devices.ask(channel, head.number, &content)?,
                 _ => ask(&cache, head, content)?,
             }
         } else if ready[2] && !begun {
             return Ok(Ending::Driver);
         }
+    }
+}
+
+/// The devices that a session uses, or waits for.
+struct DeviceClaims<'b> {
+    broker: &'b Broker,
+    begin: &'b Begin,
+    held: Vec<(Vec<u64>, Claim<'b>)>,
+    waiting: Option<Waiting<'b>>,
+}
+
+struct Waiting<'b> {
+    /// By which the worker knows its question.
+    number: u64,
+    devices: Vec<u64>,
+    claim: Claim<'b>,
+}
+
+impl DeviceClaims<'_> {
+    /// The worker is about to make a context with these devices. It asks one question at a time.
+    fn ask(&mut self, channel: &Channel, number: u64, content: &[u8]) -> io::Result<()> {
+        let broken = |what| io::Error::new(io::ErrorKind::InvalidData, what);
+        let mut devices: Vec<u64> = telecl_wire::decode(content).map_err(|error| broken(error.to_string()))?;
+        if self.waiting.is_some() || !devices.iter().all(|id| self.begin.devices.contains(id)) {
+            return Err(broken("a worker wants what is not its session's".to_owned()));
+        }
+        devices.sort_unstable();
+        devices.dedup();
+        devices.retain(|id| !self.held.iter().any(|(held, _)| held.contains(id)));
+        let claim = self.broker.admission.claim(devices.iter().map(|id| Place::Device(*id)).collect())?;
+        self.waiting = Some(Waiting { number, devices, claim });
+        self.look(channel)?;
+        if let Some(Waiting { claim, .. }) = &self.waiting {
+            let (session, at_most) = (self.begin.session, claim.patience().unwrap_or_default());
+            info!(session, ?at_most, "session waits for room on a device");
+        }
+        Ok(())
+    }
+
+    /// Tells the worker if its wait is over.
+    fn look(&mut self, channel: &Channel) -> io::Result<()> {
+        let Some(mut waiting) = self.waiting.take() else { return Ok(()) };
+        if waiting.claim.is_admitted() {
+            let Waiting { number, devices, claim } = waiting;
+            self.held.push((devices, claim));
+            return channel.send(Head::new(Kind::Admitted).number(number), &[]);
+        }
+        if waiting.claim.patience().is_some() {
+            self.waiting = Some(waiting);
+            return Ok(());
+        }
+        let reason = waiting.claim.refusal();
+        warn!(session = self.begin.session, reason, "session refused a device");
+        channel.send(Head::new(Kind::Refused).number(waiting.number), reason.as_bytes())
     }
 }
 
@@ -175,7 +246,14 @@ fn ask(cache: &Client<'_>, head: Head, content: Vec<u8>) -> io::Result<()> {
         Kind::Forget => cache.forget(head.key),
         // It was taken before it could say so to the spawner.
         Kind::Ready => {}
-        Kind::Begin | Kind::Begun | Kind::Hit | Kind::Build | Kind::Join => {
+        Kind::Begin
+        | Kind::Begun
+        | Kind::Hit
+        | Kind::Build
+        | Kind::Join
+        | Kind::Admit
+        | Kind::Admitted
+        | Kind::Refused => {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "a worker says nothing of the kind"));
         }
     }
@@ -194,6 +272,7 @@ fn describe(status: ExitStatus) -> Result<String, String> {
     match (status.code(), status.signal()) {
         (Some(exit_code::CLOSED), _) => Ok("driver closed the connection".to_owned()),
         (Some(exit_code::STOPPED), _) => Ok("service stopped".to_owned()),
+        (Some(exit_code::IDLE), _) => Ok("it did nothing for longer than its policy allows".to_owned()),
         (Some(exit_code::BROKEN_PROTOCOL), _) => Err("driver broke the protocol".to_owned()),
         (Some(exit_code::NOT_STARTED), _) => Err("worker could not start".to_owned()),
         (Some(exit_code::PANICKED), _) => Err("worker panicked".to_owned()),
@@ -210,8 +289,7 @@ fn signal_name(signal: i32) -> String {
 /// Tells the driver why there is no worker, and returns the reason.
 fn give_up(socket: Option<Stream>, reason: &str) -> String {
     if let Some(socket) = socket {
-        // The driver may have left meanwhile.
-        let _ = FrameSender::new(socket).send(&Closing { reason }, &[]);
+        farewell::close(socket, reason, false);
     }
     reason.to_owned()
 }

@@ -3,17 +3,21 @@
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use telecl_net::{Address, Listener, Stream};
 use tracing::{debug, info, warn};
 
 use super::ServeError;
-use super::stop::StopSignal;
+use super::stop::Signals;
+
+/// How often the policy's file is looked at.
+const LOOK: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
 /// Everything the service listens at.
 #[derive(Debug)]
@@ -71,6 +75,8 @@ impl Listeners {
                 if let Listener::Unix { listener, .. } = &listener {
                     listener.set_nonblocking(true)?;
                 }
+                // Every user may connect who gets there, as to the TCP address beside it; a policy then knows them apart.
+                fs::set_permissions(&path, fs::Permissions::from_mode(0o666))?;
                 Ok(listener)
             });
         match bound {
@@ -87,18 +93,34 @@ impl Listeners {
         &self.addresses
     }
 
-    /// Passes every connection to `begin` until `stop` is signalled.
-    pub(crate) fn accept_until(&self, stop: &StopSignal, begin: impl Fn(Stream, String)) -> io::Result<()> {
+    /// Passes every connection to `begin` until told to stop. Calls `look` once a second, if there is something to look
+    /// after, and with `true` when told to.
+    pub(crate) fn accept_until(
+        &self,
+        signals: &Signals,
+        begin: impl Fn(Stream, String),
+        look: impl Fn(bool),
+    ) -> io::Result<()> {
+        let mut looked = Instant::now();
         loop {
-            let mut polled: Vec<PollFd<'_>> = vec![PollFd::new(stop, PollFlags::IN)];
+            let mut polled = vec![PollFd::new(signals.stop(), PollFlags::IN)];
             polled.extend(self.listeners.iter().map(|listener| PollFd::from_borrowed_fd(fd(listener), PollFlags::IN)));
-            match poll(&mut polled, None) {
+            polled.extend(signals.reload().map(|reload| PollFd::new(reload, PollFlags::IN)));
+            match poll(&mut polled, signals.reload().map(|_| &LOOK)) {
                 Err(Errno::INTR) => continue,
                 other => other?,
             };
             let ready: Vec<bool> = polled.iter().map(|polled| !polled.revents().is_empty()).collect();
             if ready[0] {
                 return Ok(());
+            }
+            if signals.reload().is_some() {
+                let told = signals.take_reload();
+                // Connections may come so fast that the wait never ends by itself.
+                if told || looked.elapsed() >= Duration::from_secs(1) {
+                    looked = Instant::now();
+                    look(told);
+                }
             }
             for (listener, _) in self.listeners.iter().zip(&ready[1..]).filter(|(_, ready)| **ready) {
                 match listener.accept() {

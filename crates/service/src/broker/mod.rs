@@ -1,18 +1,22 @@
 //! The broker: listens, welcomes, starts workers, keeps built programs, and outlives whatever happens to them.
 //!
-//! Threads: the caller of [`serve`] accepts connections; each connection has a thread of its own, which later answers
+//! Threads: the caller of [`serve`] accepts connections and looks after the policy's file; each connection has a thread of its own, which later answers
 //! the connection's worker and waits for its end; the spawner starts all workers (PR_SET_PDEATHSIG fires when the
 //! *thread* ends that started a process, so this one lives as long as the broker).
 #![forbid(unsafe_code)]
 
+mod admission;
 mod cache;
+mod farewell;
 mod greeting;
 mod launch;
 mod listen;
 mod mailbox;
 mod offer;
+mod peer;
 mod pool;
 mod registry;
+mod rules;
 mod scratch;
 mod session;
 mod stop;
@@ -25,15 +29,18 @@ use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::time::Duration;
 
 use telecl_net::{Address, Compression};
+use telecl_policy::PolicyError;
 use tracing::{info, warn};
 
+use self::admission::Admission;
 use self::cache::Cache;
 use self::listen::Listeners;
 use self::offer::Offer;
 use self::pool::Pool;
 use self::registry::Registry;
+use self::rules::Rules;
 use self::scratch::Scratch;
-use self::stop::StopSignal;
+use self::stop::Signals;
 
 /// What a service is told at its start.
 #[derive(Clone, Debug)]
@@ -53,6 +60,8 @@ pub struct ServeSettings {
     pub cache_dir: Option<PathBuf>,
     /// How many bytes of them.
     pub cache_size: u64,
+    /// The file that says who may use how much; without one, everybody may use everything.
+    pub policy: Option<PathBuf>,
     /// Whether bulk data is compressed on its way, if it is for us to say.
     pub compression: Compression,
     pub worker: WorkerCommand,
@@ -70,6 +79,7 @@ impl ServeSettings {
             warm_workers: 0,
             cache_dir: None,
             cache_size: 1 << 30,
+            policy: None,
             compression: Compression::Auto,
             worker,
         }
@@ -98,6 +108,9 @@ pub enum ServeError {
     NoAddress,
     #[error("cannot listen at {address}: {cause}; {}", listen::advice(cause))]
     Listen { address: Address, cause: io::Error },
+    /// Its messages say what to write instead.
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
     #[error("cannot watch for signals: {0}")]
     Signals(io::Error),
     #[error("cannot make a directory in {place}: {cause}; set TMPDIR to one that you may write to", place = std::env::temp_dir().display())]
@@ -112,7 +125,9 @@ pub enum ServeError {
 #[derive(Debug)]
 struct Broker {
     settings: ServeSettings,
-    offer: Offer,
+    offer: Arc<Offer>,
+    rules: Arc<Rules>,
+    admission: Admission,
     node: String,
     /// The path of the Unix socket; empty if there is none.
     socket: String,
@@ -133,12 +148,16 @@ struct Broker {
 /// Serves until SIGTERM or SIGINT, then ends the workers it started. `ready` is called once, with the real addresses,
 /// when drivers can connect.
 pub fn serve(settings: ServeSettings, ready: impl FnOnce(&[Address])) -> Result<(), ServeError> {
-    let stop = StopSignal::install().map_err(ServeError::Signals)?;
+    // First, so that a wrong one costs nothing else.
+    let rules = Arc::new(Rules::load(settings.policy.clone())?);
+    let signals = Signals::install(rules.has_file()).map_err(ServeError::Signals)?;
     let listeners = Listeners::bind(&settings.listen, settings.local_socket)?;
     let scratch = Scratch::new().map_err(|cause| ServeError::Scratch { cause })?;
-    let offer = offer::take_inventory(&settings);
+    let offer = Arc::new(offer::take_inventory(&settings));
     let directory = settings.cache_dir.as_ref().map(|directory| directory.join("programs"));
     let broker = Arc::new(Broker {
+        admission: Admission::new(Arc::clone(&rules), Arc::clone(&offer)),
+        rules,
         offer,
         pool: Pool::new().map_err(ServeError::Spawner)?,
         cache: Cache::new(directory.as_deref(), settings.cache_size),
@@ -163,7 +182,15 @@ pub fn serve(settings: ServeSettings, ready: impl FnOnce(&[Address])) -> Result<
         "service started"
     );
     ready(addresses);
-    let result = listeners.accept_until(&stop, |stream, peer| session::begin(&broker, stream, peer));
+    let result = listeners.accept_until(
+        &signals,
+        |stream, peer| session::begin(&broker, stream, peer),
+        |told| {
+            if broker.rules.look(told) {
+                broker.admission.reconsider();
+            }
+        },
+    );
     // Nobody new comes in while the rest leaves.
     drop(listeners);
     let left = broker.sessions.end_all();

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use telecl_opencl::info::string;
-use telecl_sys::{CL_DEVICE_NAME, CL_PLATFORM_NAME, CL_SUCCESS};
+use telecl_policy::{DeviceFacts, Devices};
+use telecl_sys::{CL_DEVICE_NAME, CL_DEVICE_UUID_KHR, CL_PLATFORM_NAME, CL_SUCCESS};
 use telecl_wire::info::{Info, Inventory, Platform};
 use tracing::{info, warn};
 
@@ -24,6 +25,16 @@ const LONGEST: usize = 64 << 20;
 #[derive(Debug, Default)]
 pub(crate) struct Offer {
     pub(crate) platforms: Vec<Platform<'static>>,
+    known: Vec<Known>,
+}
+
+/// What a policy asks about a device.
+#[derive(Debug)]
+struct Known {
+    id: u64,
+    name: String,
+    platform: String,
+    uuid: Option<String>,
 }
 
 impl Offer {
@@ -31,10 +42,44 @@ impl Offer {
         self.platforms.iter().map(|platform| platform.devices.len()).sum()
     }
 
-    /// The ids of all devices, as a worker gets them.
-    pub(crate) fn device_ids(&self) -> String {
-        let devices = self.platforms.iter().flat_map(|platform| &platform.devices);
-        devices.map(|device| device.id.to_string()).collect::<Vec<_>>().join(",")
+    fn new(platforms: Vec<Platform<'static>>) -> Offer {
+        let known = platforms.iter().flat_map(|platform| {
+            platform.devices.iter().map(|device| Known {
+                id: device.id,
+                name: name(&device.info, CL_DEVICE_NAME),
+                platform: name(&platform.info, CL_PLATFORM_NAME),
+                uuid: uuid(&device.info),
+            })
+        });
+        Offer { known: known.collect(), platforms }
+    }
+
+    /// What a policy asks about one of the devices.
+    pub(crate) fn facts(&self, id: u64) -> Option<DeviceFacts<'_>> {
+        self.known.iter().find(|known| known.id == id).map(Known::facts)
+    }
+
+    /// The numbers of the devices that a policy allows.
+    pub(crate) fn allowed(&self, devices: &Devices) -> Vec<u64> {
+        self.known.iter().filter(|known| devices.allow(&known.facts())).map(|known| known.id).collect()
+    }
+
+    /// What is offered, with these devices only. Numbers stay as they are.
+    pub(crate) fn with_devices(&self, ids: &[u64]) -> Vec<Platform<'static>> {
+        let mut platforms = self.platforms.clone();
+        platforms.retain_mut(|platform| {
+            platform.devices.retain(|device| ids.contains(&device.id));
+            // A platform without devices helps nobody, and some programs fail on one.
+            !platform.devices.is_empty()
+        });
+        platforms
+    }
+}
+
+impl Known {
+    fn facts(&self) -> DeviceFacts<'_> {
+        let Known { id, name, platform, uuid } = self;
+        DeviceFacts { number: *id, name, platform, uuid: uuid.as_deref() }
     }
 }
 
@@ -130,12 +175,17 @@ fn select(inventory: Inventory<'static>, platforms: &[String], devices: &[String
     for part in unused {
         warn!(name = part, "no platform or device of this node has a name like this");
     }
-    Offer { platforms: chosen }
+    Offer::new(chosen)
 }
 
 fn name(info: &[Info<'_>], param: u32) -> String {
     let found = info.iter().find(|info| info.param == param && info.status == CL_SUCCESS);
     found.map(|info| string(info.value)).unwrap_or_default()
+}
+
+fn uuid(info: &[Info<'_>]) -> Option<String> {
+    let found = info.iter().find(|info| info.param == CL_DEVICE_UUID_KHR && info.status == CL_SUCCESS)?;
+    (found.value.len() == 16).then(|| found.value.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 #[cfg(test)]
@@ -149,7 +199,8 @@ mod tests {
     }
 
     fn node() -> Inventory<'static> {
-        let device = |id, name| Device { id, info: named(CL_DEVICE_NAME, name) };
+        let uuid = || Info { param: CL_DEVICE_UUID_KHR, status: CL_SUCCESS, value: b"0123456789abcdef" };
+        let device = |id, name| Device { id, info: [named(CL_DEVICE_NAME, name), vec![uuid()]].concat() };
         Inventory {
             platforms: vec![
                 Platform {
@@ -168,7 +219,26 @@ mod tests {
 
     fn chosen(platforms: &[&str], devices: &[&str]) -> String {
         let owned = |names: &[&str]| names.iter().map(ToString::to_string).collect::<Vec<_>>();
-        select(node(), &owned(platforms), &owned(devices)).device_ids()
+        let offer = select(node(), &owned(platforms), &owned(devices));
+        offer.known.iter().map(|known| known.id.to_string()).collect::<Vec<_>>().join(",")
+    }
+
+    #[test]
+    fn a_tenant_sees_what_its_policy_allows_under_the_same_numbers() {
+        let offer = select(node(), &[], &[]);
+        let seen = |devices: &str| {
+            let policy = format!("[defaults]\ndevices = {devices}\n");
+            let policy = telecl_policy::Policy::parse(std::path::Path::new("p"), &policy).unwrap();
+            let ids = offer.allowed(&policy.for_tenant(&telecl_policy::Tenant::anonymous()).devices.value);
+            let platforms = offer.with_devices(&ids);
+            assert!(platforms.iter().flat_map(|platform| &platform.devices).map(|device| device.id).eq(ids));
+            platforms.iter().map(|p| (p.index, p.devices.iter().map(|d| d.id).collect())).collect::<Vec<_>>()
+        };
+        assert_eq!(seen("[\"*\"]"), [(0, vec![1, 2]), (1, vec![3])]);
+        assert_eq!(seen("[\"a100\", \"number:3\"]"), [(0, vec![2]), (1, vec![3])]);
+        assert_eq!(seen("[\"platform:portable*\"]"), [(1, vec![3])]);
+        assert_eq!(seen("[\"uuid:30313233-3435-3637-3839-616263646566\"]").len(), 2);
+        assert_eq!(seen("[]"), []);
     }
 
     #[test]

@@ -284,7 +284,6 @@ fn spawn(broker: &Broker) -> io::Result<Worker> {
     let (channel, theirs) = Channel::pair()?;
     let child = launch::command(&broker.settings.worker)
         .env(environment::SCRATCH, scratch.path())
-        .env(environment::OFFERED, broker.offer.device_ids())
         // Compilers leave files behind when they are killed.
         .env("TMPDIR", scratch.path())
         .stdin(Stdio::from(theirs))

@@ -6,22 +6,23 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::net::sockopt;
 use telecl_net::{FrameSender, Stream};
+use telecl_policy::{Origin, Tenant};
 use telecl_wire::PROTOCOL_VERSION;
 use telecl_wire::handshake::{Join, Refused, Welcome};
 use tracing::{debug, info, warn};
 
+use super::admission::{Claim, Place};
 use super::greeting::{Caller, First, Introduction, Unwelcome, read_introduction, wait_for_request};
 use super::registry::Joins;
-use super::{Broker, launch};
+use super::{Broker, farewell, launch, peer};
 use crate::channel::Begin;
 
 /// How many connections may be about to introduce themselves. Each costs a thread for at most the handshake timeout.
 const MOST_STRANGERS: usize = 256;
-
-/// Until tenants are known: whom a session is accounted to.
-pub(crate) const ANONYMOUS: &str = "anonymous";
 
 /// Attends to a new connection in a thread of its own.
 pub(crate) fn begin(broker: &Arc<Broker>, stream: Stream, peer: String) {
@@ -73,27 +74,73 @@ fn attend(stream: Stream, peer: String, stranger: Stranger) {
     };
     let read = Instant::now();
     drop(stranger);
+    let admitted = match Admitted::find(&broker, &stream) {
+        Ok(admitted) => admitted,
+        Err((tenant, reason)) => {
+            warn!(%tenant, peer, program = caller.program, pid = caller.pid, reason, "session refused");
+            return refuse(stream, &reason, timeout);
+        }
+    };
+    let tenant = admitted.tenant.clone();
     let session = broker.next_session.fetch_add(1, Ordering::Relaxed);
     let entered = telecl_net::random_secret().and_then(|secret| {
         let joins = broker.sessions.enter(session, stream.try_clone()?, secret)?;
         let compression = caller.compression.and(broker.settings.compression);
-        Ok(Conversation { broker: &broker, begin: Begin { session, compression }, secret, joins })
+        let Admitted { tenant, devices, longest_idle, limited } = admitted;
+        let begin = Begin { session, compression, longest_idle, devices };
+        Ok(Conversation { broker: &broker, tenant, limited, begin, secret, joins })
     });
     let conversation = match entered {
         Ok(conversation) => conversation,
         Err(error) => {
-            warn!(session, %error, "cannot keep a session");
+            warn!(session, %tenant, %error, "cannot keep a session");
             return refuse(stream, &error.to_string(), timeout);
         }
     };
     let Caller { program, pid, version, .. } = caller;
-    info!(session, tenant = ANONYMOUS, peer, program, pid, version, "session opened");
+    info!(session, %tenant, peer, program, pid, version, "session opened");
     let ended = conversation.hold(stream, read);
     broker.sessions.leave(session);
     let duration = read.elapsed();
     match ended {
-        Ok(ended) => info!(session, tenant = ANONYMOUS, program, ?duration, ended, "session closed"),
-        Err(ended) => warn!(session, tenant = ANONYMOUS, program, ?duration, ended, "session closed"),
+        Ok(ended) => info!(session, %tenant, program, ?duration, ended, "session closed"),
+        Err(ended) => warn!(session, %tenant, program, ?duration, ended, "session closed"),
+    }
+}
+
+/// What the policy says about whoever has connected.
+struct Admitted {
+    tenant: Tenant,
+    devices: Vec<u64>,
+    longest_idle: Option<Duration>,
+    /// Whether it may have to wait, or be refused, when it wants to compute.
+    limited: bool,
+}
+
+impl Admitted {
+    /// An error for a tenant that may use nothing, with the reason.
+    fn find(broker: &Broker, stream: &Stream) -> Result<Admitted, (Tenant, String)> {
+        let policy = broker.rules.current();
+        let tenant = peer::tenant_of(stream, &policy);
+        let grant = policy.for_tenant(&tenant);
+        let devices = broker.offer.allowed(&grant.devices.value);
+        // A service without devices is no refusal: nobody has decided so.
+        if devices.is_empty() && broker.offer.device_count() > 0 {
+            let by = match &grant.devices.origin {
+                Origin::BuiltIn => String::new(),
+                origin => format!(" (devices, policy: {origin})"),
+            };
+            let advice = match broker.socket.as_str() {
+                socket if !socket.is_empty() && !stream.is_unix() => {
+                    format!("; programs on this node are known by their user at unix:{socket}")
+                }
+                _ => String::new(),
+            };
+            return Err((tenant.clone(), format!("tenant {tenant} may use no device of this service{by}{advice}")));
+        }
+        let places = devices.iter().map(|id| Place::Device(*id)).chain([Place::Tenant(tenant.clone())]);
+        let limited = broker.admission.is_limited(&policy, places);
+        Ok(Admitted { tenant, devices, longest_idle: grant.longest_idle.value, limited })
     }
 }
 
@@ -113,6 +160,8 @@ fn join(broker: &Broker, stream: Stream, peer: &str, wanted: &Join) {
 /// A session that has been entered.
 struct Conversation<'b> {
     broker: &'b Broker,
+    tenant: Tenant,
+    limited: bool,
     begin: Begin,
     secret: [u8; 16],
     joins: Arc<Joins>,
@@ -122,8 +171,8 @@ impl Conversation<'_> {
     /// Welcomes, waits for the first request, and leaves the rest to a worker. Both results say how the session ended; an
     /// error is one that an operator may want to know about.
     fn hold(self, stream: Stream, read: Instant) -> Result<String, String> {
-        let Conversation { broker, begin, secret, joins } = self;
-        let Begin { session, compression } = begin;
+        let Conversation { broker, tenant, limited, begin, secret, joins } = self;
+        let session = begin.session;
         let timeout = broker.settings.handshake_timeout;
         let failed = |error: io::Error| error.to_string();
         let mut sender = FrameSender::new(stream.try_clone().map_err(failed)?);
@@ -137,8 +186,10 @@ impl Conversation<'_> {
             instance: broker.instance,
             boot_id: broker.boot_id,
             took_ns: 0,
-            compression,
-            platforms: broker.offer.platforms.clone(),
+            compression: begin.compression,
+            tenant: tenant.as_str(),
+            limited,
+            platforms: broker.offer.with_devices(&begin.devices),
         };
         welcome.took_ns = u64::try_from(read.elapsed().as_nanos()).unwrap_or(u64::MAX);
         sender.send(&welcome, &[]).map_err(failed)?;
@@ -150,8 +201,50 @@ impl Conversation<'_> {
         }
         stream.set_send_timeout(None).map_err(failed)?;
         drop(sender);
-        launch::work(broker, begin, stream, &joins)
+        // Held until the worker has ended.
+        let claim = broker.admission.claim(vec![Place::Tenant(tenant.clone())]).map_err(failed)?;
+        let _room = match await_room(claim, &stream, session) {
+            Ok(claim) => claim,
+            Err(NoRoom::Left) => return Ok("driver closed the connection while it waited for room".to_owned()),
+            Err(NoRoom::Refused(reason)) => {
+                broker.sessions.hand_over(session);
+                farewell::close(stream, &reason, true);
+                return Err(format!("refused: {reason}"));
+            }
+        };
+        launch::work(broker, &begin, &tenant, stream, &joins)
     }
+}
+
+/// Why a session has no place.
+enum NoRoom {
+    Left,
+    Refused(String),
+}
+
+/// Waits for its turn, as long as the policy says and the driver is there.
+fn await_room<'b>(mut claim: Claim<'b>, stream: &Stream, session: u64) -> Result<Claim<'b>, NoRoom> {
+    if claim.is_admitted() {
+        return Ok(claim);
+    }
+    info!(session, at_most = ?claim.patience().unwrap_or_default(), "session waits for room");
+    while let Some(left) = claim.patience() {
+        let left = Timespec::try_from(left).unwrap_or_default();
+        // Errors and hang-ups are reported unasked.
+        let mut polled = [PollFd::new(&claim, PollFlags::IN), PollFd::new(stream, PollFlags::RDHUP)];
+        match poll(&mut polled, Some(&left)) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(NoRoom::Refused(format!("cannot wait for room: {error}"))),
+        }
+        let left = !polled[1].revents().is_empty();
+        if left {
+            return Err(NoRoom::Left);
+        }
+        if claim.is_admitted() {
+            return Ok(claim);
+        }
+    }
+    Err(NoRoom::Refused(claim.refusal()))
 }
 
 fn refuse(stream: Stream, reason: &str, timeout: Duration) {

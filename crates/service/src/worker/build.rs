@@ -298,6 +298,11 @@ fn status_of(result: ClResult<()>) -> i32 {
     result.map_or_else(ClError::code, |()| CL_SUCCESS)
 }
 
+/// Whether some thread builds, or waits for another session's build.
+pub(crate) fn are_under_way() -> bool {
+    BUILDS.load(Ordering::Relaxed) > 0
+}
+
 /// Runs `work` beside the session, if there are not too many already; otherwise answers with an error. `after` gets what
 /// `work` returns, and is nothing that anybody waits for.
 pub(crate) fn beside<T>(

@@ -1,4 +1,5 @@
-//! The channel to the broker: its cache of built programs, as a worker sees it, and further streams of the session.
+//! The channel to the broker: its cache of built programs, as a worker sees it, further streams of the session, and room
+//! on devices.
 //!
 //! A worker never touches the cache's files: it asks the broker over its channel. A build thread waits for the answer,
 //! which may be that another session is building the same program. Whatever goes wrong here means that the compiler
@@ -41,6 +42,8 @@ pub(crate) struct Cache {
     channel: Channel,
     sending: Mutex<()>,
     lookups: Mutex<Lookups>,
+    /// Who waits for room.
+    room: Mutex<Option<Sender<Result<(), String>>>>,
     reader: OnceLock<bool>,
     link: Arc<Link>,
 }
@@ -54,7 +57,8 @@ struct Lookups {
 
 impl Cache {
     pub(crate) fn new(channel: Channel, link: Arc<Link>) -> Arc<Cache> {
-        Arc::new(Cache { channel, sending: Mutex::default(), lookups: Mutex::default(), reader: OnceLock::new(), link })
+        let (sending, lookups, room) = (Mutex::default(), Mutex::default(), Mutex::default());
+        Arc::new(Cache { channel, sending, lookups, room, reader: OnceLock::new(), link })
     }
 
     /// Asks for a program; waits while another session builds it. With `reluctant`, gives others a moment to begin.
@@ -87,6 +91,21 @@ impl Cache {
             // It may have come just now.
             answered.try_recv().unwrap_or(Found::Nothing)
         })
+    }
+
+    /// Asks whether the session may use these devices, and waits while they are full, as long as the policy says. If not,
+    /// says why. Only the executor asks.
+    pub(crate) fn admit(self: &Arc<Self>, devices: &[u64]) -> Result<(), String> {
+        let lost = || "the worker cannot reach its broker".to_owned();
+        if !self.listen() {
+            return Err(lost());
+        }
+        let (answer, answered) = mpsc::channel();
+        *self.room() = Some(answer);
+        if !self.send(Head::new(Kind::Admit), &telecl_wire::encode(&devices.to_vec())) {
+            return Err(lost());
+        }
+        answered.recv().unwrap_or_else(|_| Err(lost()))
     }
 
     /// Keeps a program, unless somebody else does.
@@ -131,12 +150,15 @@ impl Cache {
                     debug!(session = self.link.session(), ?other, "the broker's channel is closed");
                     // Those who wait see that nobody answers any more.
                     self.lock().waiting.clear();
+                    *self.room() = None;
                     return;
                 }
             };
             match head.kind {
                 Kind::Hit => self.answer(head.number, |_| Found::Hit(content)),
                 Kind::Build => self.answer(head.number, |key| Found::Build(Permit::new(self, key))),
+                Kind::Admitted => self.answer_room(Ok(())),
+                Kind::Refused => self.answer_room(Err(String::from_utf8_lossy(&content).into_owned())),
                 Kind::Join => {
                     let joined =
                         socket.map(|socket| self.link.streams().add(&self.link, head.number, Stream::from_fd(socket)));
@@ -158,6 +180,16 @@ impl Cache {
                 let _ = answer.send(found);
             }
         }
+    }
+
+    fn answer_room(&self, answer: Result<(), String>) {
+        if let Some(waits) = self.room().take() {
+            let _ = waits.send(answer);
+        }
+    }
+
+    fn room(&self) -> MutexGuard<'_, Option<Sender<Result<(), String>>>> {
+        self.room.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock(&self) -> MutexGuard<'_, Lookups> {

@@ -113,6 +113,9 @@ struct Ledger {
     open: HashSet<Token, IdHash>,
 }
 
+/// How many threads wait in the vendor's `clFinish`.
+static FINISHES: AtomicUsize = AtomicUsize::new(0);
+
 /// The way to report, from any thread.
 #[derive(Clone, Debug)]
 pub(crate) struct Completion(Arc<Shared>);
@@ -181,6 +184,11 @@ impl Completion {
     pub(crate) fn abandon(&self, group: &Arc<Group>) {
         let parts = group.left.load(Ordering::Acquire);
         self.settled(group, parts, i32::MIN);
+    }
+
+    /// Whether there are commands that were not reported yet.
+    pub(crate) fn is_under_way(&self) -> bool {
+        !lock(&self.0.ledger).open.is_empty() || FINISHES.load(Ordering::Relaxed) > 0
     }
 
     /// Removes from `tokens` what has been reported.
@@ -435,13 +443,16 @@ impl Reporter {
     fn ask_vendor_to_finish(&self, call: u64, queue: &Arc<Queue>) {
         let (queue, output, link) = (Arc::clone(queue), Arc::clone(&self.output), Arc::clone(&self.link));
         let replying = Arc::clone(&link);
+        FINISHES.fetch_add(1, Ordering::Relaxed);
         let finish = move || {
             let status = queue.finish().map_or_else(ClError::code, |()| CL_SUCCESS);
             output.drain();
             replying.reply(call, status, &[]);
+            FINISHES.fetch_sub(1, Ordering::Relaxed);
         };
         let thread = thread::Builder::new().name("telecl-finish".into()).stack_size(VENDOR_STACK);
         if thread.spawn(finish).is_err() {
+            FINISHES.fetch_sub(1, Ordering::Relaxed);
             link.reply(call, CL_SUCCESS, &[]);
         }
     }

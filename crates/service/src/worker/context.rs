@@ -24,9 +24,29 @@ pub(crate) struct ContextEntry {
 
 impl Session {
     pub(super) fn create_context(&mut self, request: &CreateContext<'_>) {
+        if let Err((error, reason)) = self.find_room(request) {
+            self.link.refused(CreateContext::OPCODE, request.id, error, &reason);
+            self.contexts.insert(request.id, Err(error));
+            return;
+        }
         let made = self.make_context(request);
         self.link.created(CreateContext::OPCODE, "CreateContext", request.id, request.id, &made);
         self.contexts.insert(request.id, made);
+    }
+
+    /// Sees to it that the session counts for the context's devices, or says why it may not use them now. Devices that
+    /// are none are left to [`Session::make_context`].
+    fn find_room(&mut self, request: &CreateContext<'_>) -> Result<(), (ClError, String)> {
+        let mut devices: Vec<u64> = request.devices.iter().filter_map(|id| self.root_of(id)).collect();
+        devices.retain(|root| !self.admitted.contains(root));
+        if devices.is_empty() {
+            return Ok(());
+        }
+        // CL_DEVICE_NOT_AVAILABLE if a device in devices is currently not available even though the device was returned
+        // by clGetDeviceIDs.
+        self.cache.admit(&devices).map_err(|reason| (ClError(CL_DEVICE_NOT_AVAILABLE), reason))?;
+        self.admitted.extend(devices);
+        Ok(())
     }
 
     fn make_context(&self, request: &CreateContext<'_>) -> ClResult<ContextEntry> {

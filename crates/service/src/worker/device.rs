@@ -28,10 +28,18 @@ impl Session {
         let answers: Vec<_> = (request.first_id..).zip(devices.iter().map(device_answers)).collect();
         let described = answers.iter().map(|(id, answers)| info::Device { id: *id, info: answers.wire() }).collect();
         let encoded = telecl_wire::encode(&SubDevices { devices: described });
+        let root = self.root_of(request.device).unwrap_or(request.device);
         for (id, device) in (request.first_id..).zip(devices) {
             self.devices.insert(id, Ok(device));
+            self.roots.insert(id, root);
         }
         Ok(encoded)
+    }
+
+    /// The root device that a device is, or is a part of.
+    pub(super) fn root_of(&self, id: u64) -> Option<u64> {
+        self.devices.get(id).ok()?;
+        Some(self.roots.get(&id).copied().unwrap_or(id))
     }
 
     pub(super) fn device_timers(&self, request: &DeviceTimers) {

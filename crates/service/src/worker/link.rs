@@ -166,8 +166,24 @@ impl Link {
         }
     }
 
+    /// Says that there is no room for a context, and why.
+    pub(crate) fn refused(&self, opcode: u16, context: u64, error: ClError, reason: &str) {
+        debug!(session = self.session, reason, "context refused");
+        let failed = Failed { opcode, status: error.code(), context, queue: 0, object: context, message: reason };
+        self.send(&failed, &[]);
+    }
+
     /// Tells the driver why the session ends, if it still listens; never waits for long.
     pub(crate) fn closing(&self, reason: &str) {
+        self.end(reason, false);
+    }
+
+    /// As [`Link::closing`], because a policy wants it so.
+    pub(crate) fn closing_by_policy(&self, reason: &str) {
+        self.end(reason, true);
+    }
+
+    fn end(&self, reason: &str, policy: bool) {
         let deadline = Instant::now() + PATIENCE;
         let mut sender = loop {
             match self.sender.try_lock() {
@@ -179,7 +195,7 @@ impl Link {
             }
         };
         let _ = sender.stream().set_send_timeout(Some(PATIENCE));
-        let _ = sender.send(&Closing { reason }, &[]);
+        let _ = sender.send(&Closing { reason, policy }, &[]);
     }
 
     fn must(&self, sent: io::Result<()>) {

@@ -16,6 +16,7 @@ mod context;
 mod device;
 mod entry;
 mod event;
+mod idle;
 mod includes;
 mod inventory;
 mod kernel;

@@ -1,6 +1,6 @@
 //! The session's state, and the loop that executes its requests in order.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -20,6 +20,7 @@ use super::cache::Cache;
 use super::completion::Completion;
 use super::context::ContextEntry;
 use super::event::EventEntry;
+use super::idle::{self, Activity};
 use super::includes::Includes;
 use super::inventory;
 use super::kernel::KernelEntry;
@@ -43,6 +44,10 @@ pub(crate) struct Session {
     /// By index; those without a device that is offered are `None`.
     pub(super) platforms: Vec<Option<Platform>>,
     pub(super) devices: Table<Device>,
+    /// Of sub-devices: the root device that each is a part of.
+    pub(super) roots: HashMap<u64, u64>,
+    /// Root devices that the session counts for.
+    pub(super) admitted: HashSet<u64>,
     pub(super) contexts: Table<ContextEntry>,
     pub(super) queues: Table<QueueEntry>,
     pub(super) memory: Table<MemoryEntry>,
@@ -67,6 +72,7 @@ pub(crate) struct Session {
     /// Whether all devices are NVIDIA's, whose events tell of every failure, and whose commands end even if what they
     /// wait for has failed already.
     pub(super) candid: bool,
+    activity: Arc<Activity>,
 }
 
 /// After so many requests in a row the executor asks for the time, and after so much time for commands that have ended.
@@ -159,6 +165,8 @@ impl Session {
             output,
             platforms,
             devices,
+            roots: HashMap::new(),
+            admitted: HashSet::new(),
             contexts: Table::new(CL_INVALID_CONTEXT),
             queues: Table::new(CL_INVALID_COMMAND_QUEUE),
             memory: Table::new(CL_INVALID_MEM_OBJECT),
@@ -175,7 +183,13 @@ impl Session {
             unflushed: false,
             is_last: false,
             candid,
+            activity: Arc::default(),
         })
+    }
+
+    /// Has it end when it does nothing for so long.
+    pub(crate) fn end_when_idle(&self, longest: Duration) -> io::Result<()> {
+        idle::start(longest, Arc::clone(&self.activity), self.completion.clone(), Arc::clone(&self.link))
     }
 
     /// Executes requests until there are no more.
@@ -203,7 +217,10 @@ impl Session {
             let executed = match progress {
                 Ok(Progress::Ready) => {
                     let is_last = receiver.next_opcode().is_none_or(|opcode| opcode == Finish::OPCODE);
-                    self.take(receiver.frame(), is_last)
+                    self.activity.begin();
+                    let taken = self.take(receiver.frame(), is_last);
+                    self.activity.end();
+                    taken
                 }
                 Ok(Progress::Nothing) => Ok(()),
                 Ok(Progress::Closed) => return Ended::Closed,
@@ -464,7 +481,10 @@ impl Session {
             Kind::Kernel => self.kernels.remove(id),
             Kind::Event => self.release_event(id),
             // Root devices are not the driver's to give back.
-            Kind::Device if id >= telecl_wire::FIRST_DRIVER_ID => self.devices.remove(id),
+            Kind::Device if id >= telecl_wire::FIRST_DRIVER_ID => {
+                self.devices.remove(id);
+                self.roots.remove(&id);
+            }
             Kind::Device => {}
             Kind::Tree => self.includes.remove_tree(id),
         }

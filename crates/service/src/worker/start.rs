@@ -65,14 +65,13 @@ fn start() -> io::Result<Option<(Arc<Link>, FrameReceiver, Session)>> {
     // Before the vendor's libraries are loaded: some look at standard output only then.
     let printed = Output::capture()?;
     let scratch = env::var_os(environment::SCRATCH).map_or_else(env::temp_dir, PathBuf::from);
-    let offered = env::var(environment::OFFERED).unwrap_or_default();
-    let offered: Vec<u64> = offered.split(',').filter_map(|id| id.parse().ok()).collect();
     // What takes long, and needs no session. If there is no OpenCL, the session says so.
     let _ = Library::load();
     be_called(c"telecl-idle");
     channel.send(Head::new(Kind::Ready), &[])?;
     stop.wait_for(channel.as_fd())?;
-    let Some((Begin { session: number, compression }, socket)) = channel.take_over()? else { return Ok(None) };
+    let Some((begin, socket)) = channel.take_over()? else { return Ok(None) };
+    let Begin { session: number, compression, longest_idle, devices } = begin;
     be_called(c"telecl-worker");
     let stream = Stream::from_fd(socket);
     // From here on nobody else has the socket: what is read from it now, another worker would miss.
@@ -92,7 +91,10 @@ fn start() -> io::Result<Option<(Arc<Link>, FrameReceiver, Session)>> {
         // Streams may join. Without the thread none does.
         cache.listen();
     }
-    let session = Session::new(Arc::clone(&link), output, cache, scratch, &offered)?;
+    let session = Session::new(Arc::clone(&link), output, cache, scratch, &devices)?;
+    if let Some(longest) = longest_idle {
+        session.end_when_idle(longest)?;
+    }
     Ok(Some((link, receiver, session)))
 }
 

@@ -61,18 +61,50 @@ impl Broker {
     pub(crate) fn start_at_socket() -> Broker {
         let directory = tempfile::tempdir().unwrap();
         let listen = format!("unix:{}", directory.path().join("telecl.sock").display());
-        Broker::start_in(directory, &listen, &[])
+        Broker::start_in(directory, &listen, &[], &[])
     }
 
     pub(crate) fn start_with(listen: &str, devices: &[&str]) -> Broker {
-        Broker::start_in(tempfile::tempdir().unwrap(), listen, devices)
+        Broker::start_in(tempfile::tempdir().unwrap(), listen, devices, &[])
     }
 
-    fn start_in(directory: TempDir, listen: &str, devices: &[&str]) -> Broker {
+    /// Listens at a Unix socket, with a policy.
+    pub(crate) fn start_with_policy(policy: &str) -> Broker {
+        Broker::start_with_policy_and(policy, &[])
+    }
+
+    /// As [`Broker::start_with_policy`], with two devices where the vendor is PoCL. One of them computes in the thread
+    /// that enqueues, so commands that wait for others are not for it.
+    pub(crate) fn start_with_two_devices(policy: &str) -> Broker {
+        Broker::start_with_policy_and(policy, &[("POCL_DEVICES", "pthread basic")])
+    }
+
+    fn start_with_policy_and(policy: &str, variables: &[(&str, &str)]) -> Broker {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join("policy.toml"), policy).unwrap();
+        let listen = format!("unix:{}", directory.path().join("telecl.sock").display());
+        Broker::start_in(directory, &listen, &[], variables)
+    }
+
+    /// Writes another policy, and waits until the service has read it.
+    pub(crate) fn change_policy(&self, policy: &str) {
+        let read = |log: &str| log.matches("policy read again").count() + log.matches("the policy is wrong").count();
+        let before = read(&self.log());
+        std::fs::write(self.directory.path().join("policy.toml"), policy).unwrap();
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, rustix::process::Signal::HUP).unwrap();
+        crate::broker::until("the policy to be read", || read(&self.log()) > before);
+    }
+
+    fn start_in(directory: TempDir, listen: &str, devices: &[&str], variables: &[(&str, &str)]) -> Broker {
         let log = File::create(directory.path().join("log")).unwrap();
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.arg("serve").arg(listen).args(devices).env("XDG_RUNTIME_DIR", directory.path());
-        command.env("TELECL_LOG", "info").stdout(Stdio::piped()).stderr(log);
+        command.env("TELECL_LOG", "info").envs(variables.iter().copied()).stdout(Stdio::piped()).stderr(log);
+        let policy = directory.path().join("policy.toml");
+        if policy.exists() {
+            command.env("TELECL_TEST_POLICY", policy);
+        }
         let mut child = command.spawn().unwrap();
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
         let mut line = String::new();
@@ -141,9 +173,12 @@ pub(crate) struct Arrived {
     pub(crate) data: HashMap<u64, Vec<(Region, Vec<u8>)>>,
     /// (opcode, status, object)
     pub(crate) failed: Vec<(u16, i32, u64)>,
+    /// What each of these says.
+    pub(crate) messages: Vec<String>,
     pub(crate) reached: Vec<(u64, i32)>,
     pub(crate) output: Vec<u8>,
     pub(crate) closing: Option<String>,
+    pub(crate) by_policy: bool,
 }
 
 pub(crate) struct Client {
@@ -173,7 +208,8 @@ pub(crate) fn hello() -> Hello<'static> {
 }
 
 impl Client {
-    fn new(stream: Stream, address: &Address) -> Client {
+    /// As it is after `Welcome`; over a Unix socket with shared memory, if that is the link of the test.
+    pub(crate) fn new(stream: Stream, address: &Address) -> Client {
         stream.set_receive_timeout(Some(Duration::from_secs(60))).unwrap();
         let mut sender = FrameSender::new(stream.try_clone().unwrap());
         let mut receiver = FrameReceiver::new(stream);
@@ -296,10 +332,16 @@ impl Client {
                 assert!(!arrived.completed.contains_key(&data.event), "data after completion");
                 arrived.data.entry(data.event).or_default().push((data.region, payload));
             }
-            FromWorker::Failed(failed) => arrived.failed.push((failed.opcode, failed.status, failed.object)),
+            FromWorker::Failed(failed) => {
+                arrived.failed.push((failed.opcode, failed.status, failed.object));
+                arrived.messages.push(failed.message.to_owned());
+            }
             FromWorker::ContextNotice(_) => {}
             FromWorker::Output(_) => arrived.output.extend(payload),
-            FromWorker::Closing(closing) => arrived.closing = Some(closing.reason.to_owned()),
+            FromWorker::Closing(closing) => {
+                arrived.closing = Some(closing.reason.to_owned());
+                arrived.by_policy = closing.policy;
+            }
         }
         true
     }

@@ -13,6 +13,7 @@ mod peer;
 mod programs;
 mod shared;
 mod streams;
+mod tenants;
 
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -53,6 +54,7 @@ fn run_broker(args: &[String]) -> ExitCode {
     settings.handshake_timeout = Duration::from_millis(500);
     settings.devices = args[1..].to_vec();
     settings.warm_workers = 1;
+    settings.policy = std::env::var_os("TELECL_TEST_POLICY").map(Into::into);
     let ready = |addresses: &[Address]| {
         println!("{}", addresses[0]);
         std::io::stdout().flush().unwrap();
@@ -68,7 +70,7 @@ fn run_broker(args: &[String]) -> ExitCode {
 
 /// Every test with its name, and the link of its clients.
 fn all_tests() -> Vec<(String, Link, fn())> {
-    let once = [broker::TESTS, shared::TESTS, streams::TESTS].concat();
+    let once = [broker::TESTS, shared::TESTS, streams::TESTS, tenants::TESTS].concat();
     let once = once.into_iter().map(|(name, test)| (name.to_owned(), Link::Tcp, test));
     let over_all = [objects::TESTS, programs::TESTS, commands::TESTS, hostile::TESTS].concat();
     let links = [("tcp", Link::Tcp), ("shared_memory", Link::SharedMemory), ("streams", Link::Streams)];

@@ -537,7 +537,7 @@ fn a_driver_that_does_not_read_can_be_closed() {
     assert!(peer.write(&pings));
     until("the ring to be full", || peer.peek(tail(TO_DRIVER)) == (fitting * PONG) as u64);
     // There is no room for a last word.
-    peer.write(&frame(&Closing { reason: "no driver says so" }, &[]));
+    peer.write(&frame(&Closing { reason: "no driver says so", policy: false }, &[]));
     scene.assert_broken(peer.session, "unknown message number 108");
 }
 

@@ -97,7 +97,7 @@ macro_rules! payloads {
 
 make! {
     handshake::Hello<'a> { magic, protocol, version, program, pid, compression }
-    handshake::Welcome<'a> { session, secret, version, node, socket, instance, boot_id, took_ns, compression, platforms }
+    handshake::Welcome<'a> { session, secret, version, node, socket, instance, boot_id, took_ns, compression, tenant, limited, platforms }
     handshake::Refused<'a> { reason, protocol }
     handshake::ShareMemory {}
     handshake::Join { magic, protocol, session, secret, stream }
@@ -172,7 +172,7 @@ make! {
     reply::Failed<'a> { opcode, status, context, queue, object, message }
     reply::ContextNotice<'a> { context, message, private_info }
     reply::Output {}
-    reply::Closing<'a> { reason }
+    reply::Closing<'a> { reason, policy }
     reply::BuildReport<'a> { devices, kernels, trees }
     reply::TreeDirectory<'a> { tree, directory }
     reply::DeviceBuild<'a> { device, status, binary_type, log, global_variables }
