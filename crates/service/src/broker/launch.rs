@@ -83,8 +83,8 @@ fn run(
     debug!(session, worker = child.id(), "worker gets the session");
     broker.sessions.work(session, Pid::from_child(&child));
     // Given back when the process is gone: until then it has its devices.
-    let mut devices = DeviceClaims { broker, begin, held: Vec::new(), waiting: None };
-    let ending = match attend(broker, &mut devices, tenant, socket, joins, &channel) {
+    let mut devices = DeviceClaims { broker, begin, tenant, held: Vec::new(), waiting: None };
+    let ending = match attend(broker, &mut devices, socket, joins, &channel) {
         Ok(ending) => ending,
         Err(error) => {
             debug!(session, %error, "the worker's channel broke");
@@ -119,13 +119,12 @@ enum Ending {
 fn attend(
     broker: &Broker,
     devices: &mut DeviceClaims<'_>,
-    tenant: &Tenant,
     socket: &mut Option<Stream>,
     joins: &Joins,
     channel: &Channel,
 ) -> io::Result<Ending> {
     let mailbox = Arc::new(Mailbox::new()?);
-    let begin = devices.begin;
+    let (begin, tenant) = (devices.begin, devices.tenant);
     // Each tenant is a trust domain: what a worker stores is code that others would run.
     let cache = broker.cache.client(begin.session, tenant.as_str(), Arc::clone(&mailbox));
     if let Some(socket) = socket {
@@ -179,6 +178,7 @@ fn attend(
 struct DeviceClaims<'b> {
     broker: &'b Broker,
     begin: &'b Begin,
+    tenant: &'b Tenant,
     held: Vec<(Vec<u64>, Claim<'b>)>,
     waiting: Option<Waiting<'b>>,
 }
@@ -206,7 +206,7 @@ impl DeviceClaims<'_> {
         self.look(channel)?;
         if let Some(Waiting { claim, .. }) = &self.waiting {
             let (session, at_most) = (self.begin.session, claim.patience().unwrap_or_default());
-            info!(session, ?at_most, "session waits for room on a device");
+            info!(session, tenant = %self.tenant, ?at_most, "session waits for room on a device");
         }
         Ok(())
     }
@@ -224,7 +224,7 @@ impl DeviceClaims<'_> {
             return Ok(());
         }
         let reason = waiting.claim.refusal();
-        warn!(session = self.begin.session, reason, "session refused a device");
+        warn!(session = self.begin.session, tenant = %self.tenant, reason, "session refused a device");
         channel.send(Head::new(Kind::Refused).number(waiting.number), reason.as_bytes())
     }
 }

@@ -203,7 +203,7 @@ impl Conversation<'_> {
         drop(sender);
         // Held until the worker has ended.
         let claim = broker.admission.claim(vec![Place::Tenant(tenant.clone())]).map_err(failed)?;
-        let _room = match await_room(claim, &stream, session) {
+        let _room = match await_room(claim, &stream, session, &tenant) {
             Ok(claim) => claim,
             Err(NoRoom::Left) => return Ok("driver closed the connection while it waited for room".to_owned()),
             Err(NoRoom::Refused(reason)) => {
@@ -223,11 +223,11 @@ enum NoRoom {
 }
 
 /// Waits for its turn, as long as the policy says and the driver is there.
-fn await_room<'b>(mut claim: Claim<'b>, stream: &Stream, session: u64) -> Result<Claim<'b>, NoRoom> {
+fn await_room<'b>(mut claim: Claim<'b>, stream: &Stream, session: u64, tenant: &Tenant) -> Result<Claim<'b>, NoRoom> {
     if claim.is_admitted() {
         return Ok(claim);
     }
-    info!(session, at_most = ?claim.patience().unwrap_or_default(), "session waits for room");
+    info!(session, %tenant, at_most = ?claim.patience().unwrap_or_default(), "session waits for room");
     while let Some(left) = claim.patience() {
         let left = Timespec::try_from(left).unwrap_or_default();
         // Errors and hang-ups are reported unasked.
