@@ -434,6 +434,8 @@ impl Session {
         }
         log(format_args!("session with {} is lost: {reason}", self.address));
         self.stream().shutdown();
+        // The program may free its memory when it hears of the end, by whatever way.
+        self.streams.stop();
         // Before the calls fail: a context whose creation fails is gone then, and its program is to hear why.
         let contexts: Vec<_> = lock(&self.contexts).values().filter_map(Weak::upgrade).collect();
         for context in &contexts {
@@ -444,7 +446,7 @@ impl Session {
     }
 
     fn fail_pending(&self) {
-        // The program may free its memory when it hears of the end.
+        // Whoever expects something of a lost session may be here before the one who lost it has stopped them.
         self.streams.stop();
         let pending: Vec<_> = lock(&self.pending).drain().collect();
         for (_, pending) in pending {
