@@ -40,7 +40,7 @@ Examples:
   telecl run -- hashcat -b -m 1400         run it over a private service on this machine
   telecl doctor                            check the whole chain
   telecl bench                             measure what telecl costs on this machine
-  telecl policy check policy.toml          is this policy right? (the service does not read it yet)
+  telecl policy check policy.toml          is this policy right, and what does a tenant get?
 
 There is no authentication yet: whoever can connect to a service can use its devices. Listen on
 loopback, on Unix sockets, or on a network that you trust.

@@ -10,17 +10,18 @@ use telecl_policy::{Grant, Plain, Policy, PolicyError, Problem, Row, Tenant};
 use crate::exit::{Exit, Failure, Outcome, print};
 use crate::human;
 
-/// Check who may use how much of a service's devices
-///
-/// A policy is a TOML file. The service does not read it yet.
-#[derive(Debug, Args)]
-#[command(after_help = "\
+const EXAMPLES: &str = "\
 Examples:
   telecl policy check /etc/telecl/policy.toml
   telecl policy check policy.toml --tenant team-red --tenant user:alice
-  telecl policy check policy.toml --tenant team-red --json
+  telecl policy check policy.toml --tenant team-red --json";
 
-docs/policy.md lists every key, with an example.")]
+/// Check who may use how much of a service's devices
+///
+/// A policy is a TOML file that telecl serve reads (--policy). docs/policy.md lists every key, says which are in force
+/// already, and has an example.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct PolicyArgs {
     #[command(subcommand)]
     command: PolicyCommand,
@@ -36,13 +37,7 @@ enum PolicyCommand {
 /// Without --tenant, lists the rules in the order in which they are tried. With it, every value that the tenant
 /// gets, and the line of the file that says so.
 #[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:
-  telecl policy check /etc/telecl/policy.toml
-  telecl policy check policy.toml --tenant team-red --tenant user:alice
-  telecl policy check policy.toml --tenant team-red --json
-
-Exit codes: 0 if the policy can be used, also with warnings; 2 if it cannot.")]
+#[command(after_help = format!("{EXAMPLES}\n\nExit codes: 0 if the policy can be used, also with warnings; 2 if it cannot."))]
 pub(crate) struct CheckArgs {
     /// The policy
     #[arg(value_name = "FILE")]

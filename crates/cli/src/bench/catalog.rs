@@ -27,9 +27,9 @@ pub(crate) struct Row {
 /// How a test is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Manner {
-    /// In a child process of the path, over and over.
+    /// Over and over, in a process that has everything ready.
     Resident,
-    /// In a new process for each round.
+    /// Once, with a process from its start to its end.
     Fresh,
     /// In many processes at once.
     Crowd,
