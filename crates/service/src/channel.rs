@@ -18,6 +18,8 @@ use rustix::net::{
 use telecl_net::Compression;
 use telecl_wire::{DecodeError, Field, Reader};
 
+use crate::board::SessionBoard;
+
 /// Names a program by everything that its binary depends on.
 pub(crate) type Key = [u8; 32];
 
@@ -33,7 +35,7 @@ const HEAD: usize = 1 + 8 + 32 + 4;
 pub(crate) enum Kind {
     /// From the worker: the vendor's OpenCL is loaded.
     Ready = 1,
-    /// To the worker, together with a socket: serve this session; `number` is the session's, the content is the rest of
+    /// To the worker, together with a socket and a board: serve this session; `number` is the session's, the content is the rest of
     /// [`Begin`].
     Begin = 2,
     /// From the worker: the session is mine.
@@ -131,8 +133,9 @@ impl Head {
     }
 }
 
-/// A message, its content, and the socket that came with it.
-pub(crate) type WithSocket = (Head, Vec<u8>, Option<OwnedFd>);
+/// A message, its content, and the descriptors that came with it.
+pub(crate) type WithDescriptors = (Head, Vec<u8>, Vec<OwnedFd>);
+
 /// The session that a worker gets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Begin {
@@ -198,19 +201,18 @@ impl Channel {
         Ok(Some((head, self.content(head)?)))
     }
 
-    /// Gives the other side a session and its socket.
-    pub(crate) fn hand_over(&self, begin: &Begin, socket: BorrowedFd<'_>) -> io::Result<()> {
-        self.send_socket(Head::new(Kind::Begin).number(begin.session), &begin.content(), socket)
+    /// Gives the other side a session, its socket and its board.
+    pub(crate) fn hand_over(&self, begin: &Begin, socket: BorrowedFd<'_>, board: BorrowedFd<'_>) -> io::Result<()> {
+        self.send_with(Head::new(Kind::Begin).number(begin.session), &begin.content(), &[socket, board])
     }
 
-    /// As [`Channel::send`], with a socket; the content is short.
-    pub(crate) fn send_socket(&self, head: Head, content: &[u8], socket: BorrowedFd<'_>) -> io::Result<()> {
+    /// As [`Channel::send`], with descriptors; the content is short.
+    pub(crate) fn send_with(&self, head: Head, content: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
         let head = Head { len: content.len() as u32, ..head };
         let bytes = [&head.bytes()[..], content].concat();
-        let sockets = [socket];
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
         let mut control = SendAncillaryBuffer::new(&mut space);
-        if !control.push(SendAncillaryMessage::ScmRights(&sockets)) {
+        if !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         let sent = loop {
@@ -219,26 +221,27 @@ impl Channel {
                 other => break other?,
             }
         };
-        // The socket has left with the first byte.
+        // They have left with the first byte.
         (&self.0).write_all(&bytes[sent..])
     }
 
-    /// Waits for a session and its socket; `None` if the other side has none and is gone.
-    pub(crate) fn take_over(&self) -> io::Result<Option<(Begin, OwnedFd)>> {
-        match self.receive_with_socket()? {
-            None => Ok(None),
-            Some((Head { kind: Kind::Begin, number: session, .. }, content, Some(socket))) => {
-                Ok(Some((Begin::parse(session, &content).map_err(io::Error::other)?, socket)))
-            }
-            Some(_) => Err(io::Error::new(io::ErrorKind::InvalidData, "a session without its socket")),
-        }
+    /// Waits for a session, its socket and its board; `None` if the other side has none and is gone.
+    pub(crate) fn take_over(&self) -> io::Result<Option<(Begin, OwnedFd, SessionBoard)>> {
+        let incomplete = || io::Error::new(io::ErrorKind::InvalidData, "a session without its socket or its board");
+        let Some((head, content, mut descriptors)) = self.receive_with()? else { return Ok(None) };
+        let (Kind::Begin, Some(board), Some(socket)) = (head.kind, descriptors.pop(), descriptors.pop()) else {
+            return Err(incomplete());
+        };
+        let begin = Begin::parse(head.number, &content).map_err(io::Error::other)?;
+        let board = SessionBoard::open(&board, &begin.devices).map_err(io::Error::other)?;
+        Ok(Some((begin, socket, board)))
     }
 
-    /// As [`Channel::receive`], together with the socket that comes with the message, if one does. For workers: who sends
-    /// sockets to a broker wants to fill its table.
-    pub(crate) fn receive_with_socket(&self) -> io::Result<Option<WithSocket>> {
+    /// As [`Channel::receive`], together with the descriptors that come with the message, two at most. For workers: who
+    /// sends descriptors to a broker wants to fill its table.
+    pub(crate) fn receive_with(&self) -> io::Result<Option<WithDescriptors>> {
         let mut bytes = [0; HEAD];
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let received = loop {
             let into = &mut [IoSliceMut::new(&mut bytes)];
@@ -250,14 +253,16 @@ impl Channel {
         if received == 0 {
             return Ok(None);
         }
-        // It has come with the first byte.
-        let socket = control.drain().find_map(|message| match message {
-            RecvAncillaryMessage::ScmRights(mut sockets) => sockets.next(),
-            _ => None,
-        });
+        // They have come with the first byte.
+        let mut descriptors = Vec::new();
+        for message in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(received) = message {
+                descriptors.extend(received);
+            }
+        }
         (&self.0).read_exact(&mut bytes[received..])?;
         let head = Head::parse(&bytes)?;
-        Ok(Some((head, self.content(head)?, socket)))
+        Ok(Some((head, self.content(head)?, descriptors)))
     }
 
     fn content(&self, head: Head) -> io::Result<Vec<u8>> {
@@ -279,7 +284,10 @@ impl AsFd for Channel {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::Ordering;
+
     use super::*;
+    use crate::board::Count;
 
     fn pair() -> (Channel, Channel) {
         let (ours, theirs) = Channel::pair().unwrap();
@@ -300,15 +308,18 @@ mod tests {
     }
 
     #[test]
-    fn a_session_arrives_with_its_socket() {
+    fn a_session_arrives_with_its_socket_and_its_board() {
         let (ours, theirs) = pair();
         let (mut peer, socket) = UnixStream::pair().unwrap();
         let (longest_idle, devices) = (Some(Duration::from_secs(90)), vec![1, u64::MAX]);
         let begin = Begin { session: 42, compression: Compression::Always, longest_idle, devices };
-        ours.hand_over(&begin, socket.as_fd()).unwrap();
+        let (board, memfd) = SessionBoard::create(&begin.devices).unwrap();
+        ours.hand_over(&begin, socket.as_fd(), memfd.as_fd()).unwrap();
         drop(socket);
-        let (taken, socket) = theirs.take_over().unwrap().unwrap();
+        let (taken, socket, theirs_board) = theirs.take_over().unwrap().unwrap();
         assert_eq!(taken, begin);
+        theirs_board.add(Count::Commands, 3);
+        assert_eq!(board.count(Count::Commands).load(Ordering::Relaxed), 3);
         let mut socket = UnixStream::from(socket);
         socket.write_all(b"x").unwrap();
         let mut byte = [0];
@@ -323,11 +334,11 @@ mod tests {
         let (ours, theirs) = pair();
         let (_peer, socket) = UnixStream::pair().unwrap();
         ours.send(Head::new(Kind::Hit).number(1), b"program").unwrap();
-        ours.send_socket(Head::new(Kind::Join).number(2), &[], socket.as_fd()).unwrap();
+        ours.send_with(Head::new(Kind::Join).number(2), &[], &[socket.as_fd()]).unwrap();
         ours.send(Head::new(Kind::Build).number(3), &[]).unwrap();
         for (number, has_socket) in [(1, false), (2, true), (3, false)] {
-            let (head, _, socket) = theirs.receive_with_socket().unwrap().unwrap();
-            assert_eq!((head.number, socket.is_some()), (number, has_socket));
+            let (head, _, descriptors) = theirs.receive_with().unwrap().unwrap();
+            assert_eq!((head.number, descriptors.len()), (number, usize::from(has_socket)));
         }
     }
 

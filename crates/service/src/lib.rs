@@ -9,6 +9,7 @@
 //! The command line uses [`serve`], [`worker_main`] and [`inventory_main`]; everything else is private.
 #![deny(unsafe_code)]
 
+mod board;
 mod broker;
 mod channel;
 mod process;

@@ -1,4 +1,5 @@
-//! The memory that a driver and a worker on one node share: two byte rings and some slots for bulk data.
+//! Memory that processes on one node share: between driver and worker two byte rings and some slots for bulk data, and
+//! between broker and worker a [`Board`] of counters.
 //!
 //! A [`Segment`] is one sealed memfd of [`SEGMENT`] bytes. One side creates it and passes the descriptor to the other over
 //! their Unix socket. For each direction it has
@@ -29,12 +30,14 @@
 //! - **A forked child does not have the memory** (MADV_DONTFORK). It must neither use nor drop anything of this crate that
 //!   it inherited.
 
+mod board;
 mod mapping;
 mod ring;
 mod segment;
 mod slots;
 mod stream;
 
+pub use board::{Board, Shape};
 pub use mapping::{RING, SEGMENT, SLOT, SLOTS};
 pub use ring::{Consumer, Corrupt, Producer};
 pub use segment::{OpenError, Segment, Side};

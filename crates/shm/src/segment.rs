@@ -40,8 +40,8 @@ pub enum OpenError {
     NotMemfd,
     #[error("the memfd is not sealed against shrinking and growing")]
     Unsealed,
-    #[error("the memfd has {found} bytes, expected {SEGMENT}")]
-    Size { found: u64 },
+    #[error("the memfd has {found} bytes, expected {expected}")]
+    Size { found: u64, expected: u64 },
     #[error("the memfd begins with {found:#018x}, expected {MAGIC:#018x}")]
     Magic { found: u64 },
     #[error("cannot use the memfd: {0}")]
@@ -67,15 +67,7 @@ pub struct Segment {
 impl Segment {
     /// A new segment, and the descriptor that the peer opens.
     pub fn create() -> io::Result<(Arc<Segment>, OwnedFd)> {
-        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-        // Without NOEXEC_SEAL newer kernels grumble into the system's log, or refuse if so configured; older ones, before
-        // Linux 6.3, do not know it.
-        let memfd = match fs::memfd_create(c"telecl", flags | MemfdFlags::NOEXEC_SEAL) {
-            Err(Errno::INVAL) => fs::memfd_create(c"telecl", flags)?,
-            made => made?,
-        };
-        fs::ftruncate(&memfd, SEGMENT as u64)?;
-        fs::fcntl_add_seals(&memfd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+        let memfd = sealed_memfd(SEGMENT as u64)?;
         let segment = Segment::map(&memfd)?;
         segment.mapping.control().magic.0.store(MAGIC, Ordering::Release);
         Ok((Arc::new(segment), memfd))
@@ -83,22 +75,7 @@ impl Segment {
 
     /// The segment that the peer created.
     pub fn open(memfd: OwnedFd) -> Result<Arc<Segment>, OpenError> {
-        let seals = match fs::fcntl_get_seals(&memfd) {
-            Err(Errno::INVAL) => return Err(OpenError::NotMemfd),
-            seals => seals?,
-        };
-        // An access to huge pages can fail with SIGBUS when there are no more of them.
-        if fs::fstatfs(&memfd)?.f_type as u64 != TMPFS_MAGIC {
-            return Err(OpenError::NotMemfd);
-        }
-        if !seals.contains(SealFlags::SHRINK | SealFlags::GROW) {
-            return Err(OpenError::Unsealed);
-        }
-        // After the seals: before them, the size might still change.
-        let found = fs::fstat(&memfd)?.st_size as u64;
-        if found != SEGMENT as u64 {
-            return Err(OpenError::Size { found });
-        }
+        check_memfd(&memfd, SEGMENT as u64)?;
         let segment = Segment::map(&memfd).map_err(OpenError::System)?;
         match segment.mapping.control().magic.0.load(Ordering::Acquire) {
             MAGIC => Ok(Arc::new(segment)),
@@ -129,6 +106,40 @@ impl Segment {
     /// The slot that the peer of `side` says it has sent, or none if it cannot exist.
     pub fn received_slot(self: &Arc<Self>, side: Side, index: u32) -> Option<ReceivedSlot> {
         ReceivedSlot::new(Arc::clone(self), side.peer(), index)
+    }
+}
+
+/// New memory of a size that nobody can change.
+pub(crate) fn sealed_memfd(size: u64) -> io::Result<OwnedFd> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    // Without NOEXEC_SEAL newer kernels grumble into the system's log, or refuse if so configured; older ones, before
+    // Linux 6.3, do not know it.
+    let memfd = match fs::memfd_create(c"telecl", flags | MemfdFlags::NOEXEC_SEAL) {
+        Err(Errno::INVAL) => fs::memfd_create(c"telecl", flags)?,
+        made => made?,
+    };
+    fs::ftruncate(&memfd, size)?;
+    fs::fcntl_add_seals(&memfd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+    Ok(memfd)
+}
+
+/// Whether a descriptor from somebody else is such memory, of this size.
+pub(crate) fn check_memfd(memfd: &OwnedFd, expected: u64) -> Result<(), OpenError> {
+    let seals = match fs::fcntl_get_seals(memfd) {
+        Err(Errno::INVAL) => return Err(OpenError::NotMemfd),
+        seals => seals?,
+    };
+    // An access to huge pages can fail with SIGBUS when there are no more of them.
+    if fs::fstatfs(memfd)?.f_type as u64 != TMPFS_MAGIC {
+        return Err(OpenError::NotMemfd);
+    }
+    if !seals.contains(SealFlags::SHRINK | SealFlags::GROW) {
+        return Err(OpenError::Unsealed);
+    }
+    // After the seals: before them, the size might still change.
+    match fs::fstat(memfd)?.st_size as u64 {
+        found if found == expected => Ok(()),
+        found => Err(OpenError::Size { found, expected }),
     }
 }
 
@@ -183,7 +194,10 @@ mod tests {
         let sealed = SealFlags::SHRINK | SealFlags::GROW;
         for size in [0, SEGMENT - 1, SEGMENT + 1] {
             let refused = Segment::open(memfd(size, sealed));
-            assert!(matches!(refused, Err(OpenError::Size { found }) if found == size as u64), "{size}: {refused:?}");
+            assert!(
+                matches!(refused, Err(OpenError::Size { found, .. }) if found == size as u64),
+                "{size}: {refused:?}"
+            );
         }
         let refused = Segment::open(memfd(SEGMENT, sealed));
         assert!(matches!(refused, Err(OpenError::Magic { found: 0 })), "{refused:?}");

@@ -20,6 +20,7 @@ use super::mailbox::Mailbox;
 use super::pool::Worker;
 use super::registry::Joins;
 use super::{Broker, WorkerCommand, farewell};
+use crate::board::SessionBoard;
 use crate::channel::{Begin, Channel, Head, Kind};
 use crate::environment;
 use crate::process::exit_code;
@@ -127,9 +128,11 @@ fn attend(
     let (begin, tenant) = (devices.begin, devices.tenant);
     // Each tenant is a trust domain: what a worker stores is code that others would run.
     let cache = broker.cache.client(begin.session, tenant.as_str(), Arc::clone(&mailbox));
+    let (_board, memfd) = SessionBoard::create(&begin.devices)?;
     if let Some(socket) = socket {
-        channel.hand_over(begin, socket.as_fd())?;
+        channel.hand_over(begin, socket.as_fd(), memfd.as_fd())?;
     }
+    drop(memfd);
     loop {
         let mut polled = vec![
             PollFd::from_borrowed_fd(channel.as_fd(), PollFlags::IN),
@@ -158,7 +161,7 @@ fn attend(
         }
         if ready[2] && begun {
             for (stream, socket) in joins.take() {
-                channel.send_socket(Head::new(Kind::Join).number(stream.into()), &[], socket.as_fd())?;
+                channel.send_with(Head::new(Kind::Join).number(stream.into()), &[], &[socket.as_fd()])?;
             }
         }
         if ready[0] {

@@ -17,7 +17,7 @@ use telecl_wire::request::{Build, Compile, Link};
 use telecl_wire::{FIRST_DRIVER_ID, Ids};
 use tracing::debug;
 
-use super::cache::{Cache, Found, Permit};
+use super::broker::{Broker, Found, Permit};
 use super::entry;
 use super::includes::Trees;
 use super::link;
@@ -46,7 +46,7 @@ struct Job {
     /// Those in the options.
     trees: Trees,
     link: Arc<link::Link>,
-    cache: Arc<Cache>,
+    broker: Arc<Broker>,
     /// The program did not ask for argument information, so it is not to see what we asked for.
     hides_args: bool,
     /// How the cache knows what is made, if it may.
@@ -184,14 +184,14 @@ impl Session {
                 job.known = self
                     .target(request.context, request.devices)
                     .and_then(|target| known_link(target, &inputs, request.options));
-                let cache = Arc::clone(&self.cache);
+                let broker = Arc::clone(&self.broker);
                 job.start(move || {
                     for (input, program) in inputs.iter().zip(&programs) {
                         if let Some(Compiled { key, pending: Some(pending), .. }) = input.compiled()
                             && pending.run(program).is_err()
                         {
                             // The compiler has refused what it took before.
-                            cache.forget(key);
+                            broker.forget(key);
                             return (CL_LINK_PROGRAM_FAILURE, None);
                         }
                     }
@@ -208,8 +208,8 @@ impl Session {
 
     fn job(&self, name: &'static str, call: u64, devices: Ids<'_>, slot: Arc<ProgramSlot>, trees: Trees) -> Job {
         let ids = self.device_ids().named(devices);
-        let (link, cache) = (Arc::clone(&self.link), Arc::clone(&self.cache));
-        Job { name, call, slot, ids, trees, link, cache, hides_args: false, known: None }
+        let (link, broker) = (Arc::clone(&self.link), Arc::clone(&self.broker));
+        Job { name, call, slot, ids, trees, link, broker, hides_args: false, known: None }
     }
 
     /// The device of a context that has one, if that is what is built for. Sub-devices do not count.
@@ -366,12 +366,12 @@ impl Job {
     fn find(&self) -> Result<Loaded, Option<Permit>> {
         let Some(known) = &self.known else { return Err(None) };
         for _ in 0..2 {
-            match self.cache.lookup(known.key, known.reluctant) {
+            match self.broker.lookup(known.key, known.reluctant) {
                 Found::Hit(entry) => match self.load(known, &entry) {
                     Some(loaded) => return Ok(loaded),
                     None => {
                         debug!(session = self.link.session(), call = self.name, "what was kept is of no use");
-                        self.cache.forget(known.key);
+                        self.broker.forget(known.key);
                     }
                 },
                 Found::Build(permit) => return Err(Some(permit)),

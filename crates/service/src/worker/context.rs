@@ -44,7 +44,7 @@ impl Session {
         }
         // CL_DEVICE_NOT_AVAILABLE if a device in devices is currently not available even though the device was returned
         // by clGetDeviceIDs.
-        self.cache.admit(&devices).map_err(|reason| (ClError(CL_DEVICE_NOT_AVAILABLE), reason))?;
+        self.broker.admit(&devices).map_err(|reason| (ClError(CL_DEVICE_NOT_AVAILABLE), reason))?;
         self.admitted.extend(devices);
         Ok(())
     }

@@ -10,8 +10,8 @@ use telecl_sys::*;
 use telecl_wire::reply::{Binaries, BinaryStatuses};
 use telecl_wire::request::*;
 
+use super::broker::{Broker, Permit};
 use super::build::{PendingCompile, beside};
-use super::cache::{Cache, Permit};
 use super::entry;
 use super::includes::reaches_out;
 use super::memory::to_usize;
@@ -254,7 +254,7 @@ impl Session {
 
     /// Beside the stream of requests, because PoCL compiles here.
     pub(super) fn program_binaries(&self, request: &ProgramBinaries) {
-        let (link, cache, call) = (Arc::clone(&self.link), Arc::clone(&self.cache), request.call);
+        let (link, broker, call) = (Arc::clone(&self.link), Arc::clone(&self.broker), request.call);
         let slot = match self.programs.get(request.program) {
             Ok(slot) => Arc::clone(slot),
             Err(error) => return link.answer("ProgramBinaries", call, &Err(error)),
@@ -271,7 +271,7 @@ impl Session {
             binaries
         };
         beside(&link, "ProgramBinaries", call, ask, move |binaries| {
-            slot.redeem_offer(&cache, generation, &binaries.unwrap_or_default());
+            slot.redeem_offer(&broker, generation, &binaries.unwrap_or_default());
         });
     }
 }
@@ -286,7 +286,7 @@ impl ProgramSlot {
     }
 
     /// What the program has asked for is there for the cache as well.
-    fn redeem_offer(&self, cache: &Cache, generation: u64, binaries: &[Vec<u8>]) {
+    fn redeem_offer(&self, broker: &Broker, generation: u64, binaries: &[Vec<u8>]) {
         let mut state = self.lock();
         // Otherwise it was built anew meanwhile.
         let offer = if state.generation == generation { state.offer.take() } else { None };
@@ -297,7 +297,7 @@ impl ProgramSlot {
         {
             match permit {
                 Some(permit) => permit.store(&entry),
-                None => cache.store(key, &entry),
+                None => broker.store(key, &entry),
             }
         }
     }

@@ -16,7 +16,7 @@ use telecl_wire::request::{Finish, Kind, Message, Release};
 use telecl_wire::{DecodeError, Request, decode};
 use tracing::{debug, warn};
 
-use super::cache::Cache;
+use super::broker::Broker;
 use super::completion::Completion;
 use super::context::ContextEntry;
 use super::event::EventEntry;
@@ -34,6 +34,7 @@ use super::report::is_nvidia;
 use super::staging::{Chunk, Pool};
 use super::table::Table;
 use super::transfer::OpenWrite;
+use crate::board::SessionBoard;
 
 /// Everything that belongs to one driver. Only the executor has it; other threads get clones of what they need.
 #[derive(Debug)]
@@ -56,7 +57,7 @@ pub(crate) struct Session {
     pub(super) kernels: Table<KernelEntry>,
     pub(super) events: Table<EventEntry>,
     pub(super) includes: Includes,
-    pub(super) cache: Arc<Cache>,
+    pub(super) broker: Arc<Broker>,
     /// Writes of which only some parts have arrived, by their event.
     pub(super) open_writes: HashMap<u64, OpenWrite>,
     /// Bulk data that a later request names.
@@ -73,6 +74,8 @@ pub(crate) struct Session {
     /// wait for has failed already.
     pub(super) candid: bool,
     activity: Arc<Activity>,
+    /// What the broker gets to know.
+    pub(super) board: Arc<SessionBoard>,
 }
 
 /// After so many requests in a row the executor asks for the time, and after so much time for commands that have ended.
@@ -138,9 +141,9 @@ impl Session {
     pub(crate) fn new(
         link: Arc<Link>,
         output: Arc<Output>,
-        cache: Arc<Cache>,
+        broker: Arc<Broker>,
         scratch: PathBuf,
-        offered: &[u64],
+        board: Arc<SessionBoard>,
     ) -> io::Result<Session> {
         let mut platforms = Vec::new();
         let mut devices = Table::new(CL_INVALID_DEVICE);
@@ -148,7 +151,7 @@ impl Session {
             Ok(library) => {
                 for (platform, found) in inventory::enumerate(library) {
                     let mut any = false;
-                    for (id, device) in found.into_iter().filter(|(id, _)| offered.contains(id)) {
+                    for (id, device) in found.into_iter().filter(|(id, _)| board.place(*id).is_some()) {
                         devices.insert(id, Ok(device));
                         any = true;
                     }
@@ -175,7 +178,7 @@ impl Session {
             kernels: Table::new(CL_INVALID_KERNEL),
             events: Table::new(CL_INVALID_EVENT),
             includes: Includes::new(scratch),
-            cache,
+            broker,
             open_writes: HashMap::new(),
             open_reads: Vec::new(),
             staged: HashMap::new(),
@@ -184,6 +187,7 @@ impl Session {
             is_last: false,
             candid,
             activity: Arc::default(),
+            board,
         })
     }
 

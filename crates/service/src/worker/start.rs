@@ -16,7 +16,7 @@ use telecl_net::{FrameReceiver, Stream};
 use telecl_opencl::Library;
 use tracing::{debug, error, warn};
 
-use super::cache::Cache;
+use super::broker::Broker;
 use super::link::Link;
 use super::output::Output;
 use super::session::{Ended, Session};
@@ -70,8 +70,8 @@ fn start() -> io::Result<Option<(Arc<Link>, FrameReceiver, Session)>> {
     be_called(c"telecl-idle");
     channel.send(Head::new(Kind::Ready), &[])?;
     stop.wait_for(channel.as_fd())?;
-    let Some((begin, socket)) = channel.take_over()? else { return Ok(None) };
-    let Begin { session: number, compression, longest_idle, devices } = begin;
+    let Some((begin, socket, board)) = channel.take_over()? else { return Ok(None) };
+    let Begin { session: number, compression, longest_idle, .. } = begin;
     be_called(c"telecl-worker");
     let stream = Stream::from_fd(socket);
     // From here on nobody else has the socket: what is read from it now, another worker would miss.
@@ -86,12 +86,12 @@ fn start() -> io::Result<Option<(Arc<Link>, FrameReceiver, Session)>> {
     let link = Arc::new(Link::new(sender, number));
     watch::start(stop, stream.try_clone()?, Arc::clone(&link))?;
     let output = Output::start(printed, Arc::clone(&link))?;
-    let cache = Cache::new(channel, Arc::clone(&link));
+    let broker = Broker::new(channel, Arc::clone(&link));
     if !shared_memory {
         // Streams may join. Without the thread none does.
-        cache.listen();
+        broker.listen();
     }
-    let session = Session::new(Arc::clone(&link), output, cache, scratch, &devices)?;
+    let session = Session::new(Arc::clone(&link), output, broker, scratch, Arc::new(board))?;
     if let Some(longest) = longest_idle {
         session.end_when_idle(longest)?;
     }

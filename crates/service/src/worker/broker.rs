@@ -35,10 +35,10 @@ pub(crate) enum Found {
     Nothing,
 }
 
-/// The use of the cache by one session. Its locks are held for a few lines, but for that of the channel, under which a
+/// The broker, as one session uses it. Its locks are held for a few lines, but for that of the channel, under which a
 /// message is sent.
 #[derive(Debug)]
-pub(crate) struct Cache {
+pub(crate) struct Broker {
     channel: Channel,
     sending: Mutex<()>,
     lookups: Mutex<Lookups>,
@@ -55,10 +55,10 @@ struct Lookups {
     waiting: HashMap<u64, (Key, Option<Sender<Found>>)>,
 }
 
-impl Cache {
-    pub(crate) fn new(channel: Channel, link: Arc<Link>) -> Arc<Cache> {
+impl Broker {
+    pub(crate) fn new(channel: Channel, link: Arc<Link>) -> Arc<Broker> {
         let (sending, lookups, room) = (Mutex::default(), Mutex::default(), Mutex::default());
-        Arc::new(Cache { channel, sending, lookups, room, reader: OnceLock::new(), link })
+        Arc::new(Broker { channel, sending, lookups, room, reader: OnceLock::new(), link })
     }
 
     /// Asks for a program; waits while another session builds it. With `reluctant`, gives others a moment to begin.
@@ -125,7 +125,7 @@ impl Cache {
         match self.channel.send(head, content) {
             Ok(()) => true,
             Err(error) => {
-                debug!(session = self.link.session(), %error, "cannot reach the cache");
+                debug!(session = self.link.session(), %error, "cannot reach the broker");
                 false
             }
         }
@@ -137,14 +137,14 @@ impl Cache {
     }
 
     fn start_reader(self: &Arc<Self>) -> bool {
-        let cache = Arc::clone(self);
-        let thread = thread::Builder::new().name("telecl-cache".into()).stack_size(256 << 10);
-        thread.spawn(move || guarded(&cache.link, "cache", || cache.read_on())).is_ok()
+        let broker = Arc::clone(self);
+        let thread = thread::Builder::new().name("telecl-broker".into()).stack_size(256 << 10);
+        thread.spawn(move || guarded(&broker.link, "broker", || broker.read_on())).is_ok()
     }
 
     fn read_on(self: &Arc<Self>) {
         loop {
-            let (head, content, socket) = match self.channel.receive_with_socket() {
+            let (head, content, mut descriptors) = match self.channel.receive_with() {
                 Ok(Some(message)) => message,
                 other => {
                     debug!(session = self.link.session(), ?other, "the broker's channel is closed");
@@ -160,8 +160,9 @@ impl Cache {
                 Kind::Admitted => self.answer_room(Ok(())),
                 Kind::Refused => self.answer_room(Err(String::from_utf8_lossy(&content).into_owned())),
                 Kind::Join => {
-                    let joined =
-                        socket.map(|socket| self.link.streams().add(&self.link, head.number, Stream::from_fd(socket)));
+                    let joined = descriptors
+                        .pop()
+                        .map(|socket| self.link.streams().add(&self.link, head.number, Stream::from_fd(socket)));
                     if let Some(Err(error)) = joined {
                         debug!(session = self.link.session(), stream = head.number, %error, "no further stream");
                     }
@@ -200,32 +201,32 @@ impl Cache {
 /// That this session builds a program for all who ask for it. Dropping it lets the next one try.
 #[derive(Debug)]
 pub(crate) struct Permit {
-    cache: Arc<Cache>,
+    broker: Arc<Broker>,
     key: Key,
     used: bool,
 }
 
 impl Permit {
-    fn new(cache: &Arc<Cache>, key: Key) -> Permit {
-        Permit { cache: Arc::clone(cache), key, used: false }
+    fn new(broker: &Arc<Broker>, key: Key) -> Permit {
+        Permit { broker: Arc::clone(broker), key, used: false }
     }
 
     pub(crate) fn store(mut self, content: &[u8]) {
         if content.len() <= MOST_CONTENT {
-            self.used = self.cache.send(Head::new(Kind::Store).key(self.key), content);
+            self.used = self.broker.send(Head::new(Kind::Store).key(self.key), content);
         }
     }
 
     /// The program was built, but there is nothing to store, or not soon: nobody is to wait for it.
     pub(crate) fn give_up(mut self) {
-        self.used = self.cache.send(Head::new(Kind::Unkept).key(self.key), &[]);
+        self.used = self.broker.send(Head::new(Kind::Unkept).key(self.key), &[]);
     }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
         if !self.used {
-            self.cache.send(Head::new(Kind::Failed).key(self.key), &[]);
+            self.broker.send(Head::new(Kind::Failed).key(self.key), &[]);
         }
     }
 }
