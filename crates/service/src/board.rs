@@ -40,8 +40,10 @@ pub(crate) enum DeviceCount {
     Memory,
     /// The most that there ever were.
     PeakMemory,
-    /// Nanoseconds in which the session had commands on the device.
+    /// Nanoseconds in which the session had commands on the device, up to the last time that it had none.
     Busy,
+    /// Since when it has had some, by the system's monotonic clock; 0 if it has none.
+    BusySince,
     /// Nanoseconds in which it had something to run and waited for its turn.
     Waited,
     /// Nanoseconds of the present slice.

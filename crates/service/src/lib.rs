@@ -13,6 +13,7 @@ mod board;
 mod broker;
 mod channel;
 mod process;
+mod turn;
 mod worker;
 
 pub use broker::{ServeError, ServeSettings, WorkerCommand, serve};

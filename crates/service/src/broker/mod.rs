@@ -20,6 +20,7 @@ mod rules;
 mod scratch;
 mod session;
 mod stop;
+mod turns;
 
 use std::ffi::OsString;
 use std::io;
@@ -41,6 +42,7 @@ use self::registry::Registry;
 use self::rules::Rules;
 use self::scratch::Scratch;
 use self::stop::Signals;
+use self::turns::Turns;
 
 /// What a service is told at its start.
 #[derive(Clone, Debug)]
@@ -117,6 +119,8 @@ pub enum ServeError {
     Scratch { cause: io::Error },
     #[error("cannot start what starts workers: {0}")]
     Spawner(io::Error),
+    #[error("cannot start what shares devices: {0}")]
+    Turns(io::Error),
     #[error("cannot wait for connections: {0}")]
     Wait(io::Error),
 }
@@ -128,6 +132,7 @@ struct Broker {
     offer: Arc<Offer>,
     rules: Arc<Rules>,
     admission: Admission,
+    turns: Arc<Turns>,
     node: String,
     /// The path of the Unix socket; empty if there is none.
     socket: String,
@@ -157,6 +162,7 @@ pub fn serve(settings: ServeSettings, ready: impl FnOnce(&[Address])) -> Result<
     let directory = settings.cache_dir.as_ref().map(|directory| directory.join("programs"));
     let broker = Arc::new(Broker {
         admission: Admission::new(Arc::clone(&rules), Arc::clone(&offer)),
+        turns: Arc::new(Turns::new(offer.device_ids())),
         rules,
         offer,
         pool: Pool::new().map_err(ServeError::Spawner)?,
@@ -173,6 +179,7 @@ pub fn serve(settings: ServeSettings, ready: impl FnOnce(&[Address])) -> Result<
         scratch,
     });
     pool::start(&broker).map_err(ServeError::Spawner)?;
+    broker.turns.start().map_err(ServeError::Turns)?;
     let addresses = listeners.addresses();
     let listening = addresses.iter().map(Address::to_string).collect::<Vec<_>>().join(" ");
     info!(
@@ -188,6 +195,7 @@ pub fn serve(settings: ServeSettings, ready: impl FnOnce(&[Address])) -> Result<
         |told| {
             if broker.rules.look(told) {
                 broker.admission.reconsider();
+                broker.turns.reconsider(&broker.rules.current());
             }
         },
     );
