@@ -3,7 +3,7 @@
 //! For each path (the vendor's driver alone, a service over TCP, one over shared memory) there is a
 //! child process that measures (`child.rs`, `measure.rs`). `rounds.rs` asks them in turn, `limits.rs`
 //! measures what the machine itself can do, `bars.rs` knows what is expected, and `report.rs` puts it
-//! together for `text.rs`, `markdown.rs` and `svg.rs`.
+//! together for `text.rs`, `markdown.rs` and `svg.rs`. `share/` is a bench of its own.
 
 mod args;
 mod bars;
@@ -20,6 +20,7 @@ mod path;
 mod progress;
 mod report;
 mod rounds;
+mod share;
 mod stats;
 mod svg;
 mod talk;
@@ -27,6 +28,7 @@ mod text;
 
 use std::fs;
 
+use self::args::OtherBench;
 use self::catalog::{Manner, TESTS, Test};
 use self::child::Wanted;
 use self::limits::Meter;
@@ -39,8 +41,17 @@ use crate::exit::{Exit, Failure, Outcome, print};
 
 pub(crate) use self::args::BenchArgs;
 pub(crate) use self::child::{BenchChildArgs, bench_child};
+pub(crate) use self::share::{BenchCopyArgs, bench_copy};
 
 pub(crate) fn bench(args: &BenchArgs) -> Outcome {
+    match &args.other {
+        Some(OtherBench::Share(args)) => share::share(args),
+        None => cost(args),
+    }
+}
+
+/// What telecl costs, on all paths.
+fn cost(args: &BenchArgs) -> Outcome {
     let tests = tests(args)?;
     let effort = Effort { rounds: args.rounds.unwrap_or(if args.quick { 5 } else { 11 }), quick: args.quick };
     let mut notes = Vec::new();

@@ -10,8 +10,9 @@ use serde::Serialize;
 use telecl_config::{Address, INSIDE_SERVICE};
 
 use crate::exit::{Exit, Failure};
-use crate::keeper::{self, Duty};
-use crate::{launch, survey};
+use crate::keeper::{self, Duty, Serving};
+use crate::launch;
+use crate::survey::{self, Answer};
 
 /// A way from a program to a device.
 #[derive(Clone, Debug)]
@@ -41,7 +42,7 @@ pub(crate) enum Kind {
 
 impl Path {
     /// The vendor's driver, through the system's loader. A telecl driver that is installed there stays silent.
-    fn direct() -> Path {
+    pub(crate) fn direct() -> Path {
         let variables = vec![(INSIDE_SERVICE, Some("1".into())), ("TELECL_SERVICES", None)];
         Path { name: "direct".to_owned(), kind: Kind::Direct, address: None, variables }
     }
@@ -67,20 +68,80 @@ impl Path {
     pub(crate) fn command(&self) -> io::Result<Command> {
         let mut command = Command::new(std::env::current_exe()?);
         command.arg("bench-child");
+        self.lead(&mut command);
+        Ok(command)
+    }
+
+    /// Puts a program on this path.
+    pub(crate) fn lead(&self, command: &mut Command) {
         for (name, value) in &self.variables {
             match value {
                 Some(value) => command.env(name, value),
                 None => command.env_remove(name),
             };
         }
-        Ok(command)
     }
 }
 
 /// The driver, and the directory that names it to loaders. A keeper removes it.
+#[derive(Debug)]
 struct Place {
     driver: PathBuf,
     directory: PathBuf,
+}
+
+/// A private service over this machine's own devices, which ends with this process.
+#[derive(Debug)]
+pub(crate) struct Private {
+    place: Place,
+    socket: Address,
+    tcp: Vec<Address>,
+}
+
+impl Private {
+    /// Starts it, with a policy if there is one.
+    pub(crate) fn start(driver: Option<&FilePath>, policy: Option<&str>, warm: bool) -> Result<Private, Failure> {
+        let driver = launch::find_driver(driver)?;
+        let directory = launch::make_directory(&driver)?;
+        let socket = launch::private_address(directory.path());
+        let policy = match policy {
+            Some(text) => {
+                let file = directory.path().join("policy.toml");
+                super::write(&file, text)?;
+                Some(file)
+            }
+            None => None,
+        };
+        let any_port = Address::Tcp { host: "127.0.0.1".to_owned(), port: 0 };
+        let kept = keeper::start(directory, Duty::Service(Serving { listen: vec![any_port], policy, warm }))?;
+        Ok(Private { place: Place { driver, directory: kept.directory }, socket, tcp: kept.addresses })
+    }
+
+    pub(crate) fn shared_memory(&self) -> Path {
+        Path::through("shared memory".to_owned(), Kind::SharedMemory, &self.socket, &self.place)
+    }
+
+    pub(crate) fn over_tcp(&self) -> Option<Path> {
+        self.tcp.first().map(|address| Path::through("tcp".to_owned(), Kind::Tcp, address, &self.place))
+    }
+
+    /// To another service, with the same driver.
+    pub(crate) fn elsewhere(&self, answer: &Answer) -> Path {
+        Path::through(answer.address.to_string(), kind(answer), &answer.address, &self.place)
+    }
+
+    pub(crate) fn socket(&self) -> &Address {
+        &self.socket
+    }
+}
+
+/// What lies between here and a service that has answered.
+fn kind(answer: &Answer) -> Kind {
+    match (&answer.address, answer.same_node) {
+        (Address::Unix(_), _) => Kind::SharedMemory,
+        (Address::Tcp { .. }, true) => Kind::Tcp,
+        (Address::Tcp { .. }, false) => Kind::Remote,
+    }
 }
 
 /// All paths; without services, over a private one that ends with this process. `notes` gets what is left out.
@@ -89,30 +150,20 @@ pub(crate) fn all(
     services: &[Address],
     notes: &mut Vec<String>,
 ) -> Result<Vec<Path>, Failure> {
-    let driver = launch::find_driver(driver)?;
-    let directory = launch::make_directory(&driver)?;
     let mut paths = vec![Path::direct()];
     if services.is_empty() {
-        let socket = launch::private_address(directory.path());
-        let any_port = Address::Tcp { host: "127.0.0.1".to_owned(), port: 0 };
-        let kept = keeper::start(directory, Duty::Service, &[any_port])?;
-        let place = Place { driver, directory: kept.directory };
-        for address in &kept.addresses {
-            paths.push(Path::through("tcp".to_owned(), Kind::Tcp, address, &place));
-        }
-        paths.push(Path::through("shared memory".to_owned(), Kind::SharedMemory, &socket, &place));
+        let private = Private::start(driver, None, false)?;
+        paths.extend(private.over_tcp());
+        paths.push(private.shared_memory());
         return Ok(paths);
     }
-    let place = Place { driver, directory: keeper::start(directory, Duty::Directory, &[])?.directory };
+    let driver = launch::find_driver(driver)?;
+    let directory = launch::make_directory(&driver)?;
+    let place = Place { driver, directory: keeper::start(directory, Duty::Directory)?.directory };
     for answer in survey::ask_all(services, Duration::from_secs(5)) {
         match answer {
             Ok(answer) => {
-                let kind = match (&answer.address, answer.same_node) {
-                    (Address::Unix(_), _) => Kind::SharedMemory,
-                    (Address::Tcp { .. }, true) => Kind::Tcp,
-                    (Address::Tcp { .. }, false) => Kind::Remote,
-                };
-                paths.push(Path::through(answer.address.to_string(), kind, &answer.address, &place));
+                paths.push(Path::through(answer.address.to_string(), kind(&answer), &answer.address, &place));
             }
             Err(silence) => {
                 notes.push(format!("{} is left out: {}. {}", silence.address, silence.reason, silence.advice));
