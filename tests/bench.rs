@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 use std::thread;
@@ -80,6 +81,31 @@ fn what_cannot_be_measured_is_an_error_that_says_why() {
     let ended = bench(&["--quick", "--only", "read-4", "--device", "no such device"], |_| {});
     assert_eq!(ended.status.and_then(|status| status.code()), Some(3), "{ended}");
     assert!(ended.stderr.contains("no device is named no such device; there is "), "{ended}");
+}
+
+#[test]
+fn tenants_load_a_device_and_every_bar_has_its_figure() {
+    let place = TempDir::new().unwrap();
+    // Other users must get there, if the tests are run by root.
+    fs::set_permissions(place.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let arguments = ["tenants", "--seconds", "1", "--only", "weights-1ms,flood-1ms,cap-1ms", "--json", "-"];
+    let artifacts = Artifacts::find().unwrap_or_else(|reason| panic!("{reason}"));
+    let vendor = Vendor::select(&artifacts).unwrap_or_else(|reason| panic!("{reason}"));
+    let mut command = vendor.command_direct(&artifacts.telecl);
+    command.arg("bench").args(arguments).arg("--driver").arg(&artifacts.driver).env("TMPDIR", place.path());
+    let ended = run(command, SOON).unwrap();
+    assert!(ended.success(), "{ended}");
+    let report: Value = serde_json::from_str(&ended.stdout).unwrap_or_else(|error| panic!("{error}\n{ended}"));
+    let results = report["results"].as_array().unwrap();
+    let names: Vec<&str> = results.iter().map(|row| row["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["weights-1ms", "flood-1ms", "flood-1ms-longest", "cap-1ms"], "{ended}");
+    for row in results {
+        assert!(row["figure"].as_f64().unwrap() > 0.0, "{ended}");
+        assert!(row["met"].is_boolean() && row["error"].is_null(), "{ended}");
+    }
+    let expected = if rustix::process::geteuid().is_root() { "users 60001 and 60002" } else { "anonymous over TCP" };
+    assert!(report["tenants"].as_str().unwrap().starts_with(expected), "{ended}");
+    assert_emptied(place.path());
 }
 
 #[test]

@@ -41,6 +41,7 @@ Examples:
   telecl doctor                            check the whole chain
   telecl bench                             measure what telecl costs on this machine
   telecl bench share -- hashcat ...        several copies of a program at once, directly and through telecl
+  telecl bench tenants                     how fairly do tenants share a device?
   telecl policy check policy.toml          is this policy right, and what does a tenant get?
 
 There is no authentication yet: whoever can connect to a service can use its devices. Listen on

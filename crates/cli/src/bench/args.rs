@@ -6,6 +6,7 @@ use clap::{Args, Subcommand};
 use telecl_config::Address;
 
 use super::share::ShareArgs;
+use super::tenants::TenantsArgs;
 
 /// Measure what telecl costs on this machine
 ///
@@ -26,6 +27,7 @@ Examples:
   telecl bench --device H200 --json bench.json  another device; all rounds as JSON
   telecl bench --service node7 --service unix:/run/telecl.sock
   telecl bench share -- hashcat ...             something else: several copies of a program at once
+  telecl bench tenants                          and how fairly tenants share a device
 
 Tests:
   launch-stream   empty kernels in a row, then clFinish; enqueue-call is the enqueue alone
@@ -88,4 +90,5 @@ pub(crate) struct BenchArgs {
 #[derive(Debug, Subcommand)]
 pub(crate) enum OtherBench {
     Share(ShareArgs),
+    Tenants(TenantsArgs),
 }

@@ -3,7 +3,8 @@
 //! For each path (the vendor's driver alone, a service over TCP, one over shared memory) there is a
 //! child process that measures (`child.rs`, `measure.rs`). `rounds.rs` asks them in turn, `limits.rs`
 //! measures what the machine itself can do, `bars.rs` knows what is expected, and `report.rs` puts it
-//! together for `text.rs`, `markdown.rs` and `svg.rs`. `share/` is a bench of its own.
+//! together for `text.rs`, `markdown.rs` and `svg.rs`. `share/` and `tenants/` are
+//! benches of their own.
 
 mod args;
 mod bars;
@@ -24,6 +25,7 @@ mod share;
 mod stats;
 mod svg;
 mod talk;
+mod tenants;
 mod text;
 
 use std::fs;
@@ -46,6 +48,7 @@ pub(crate) use self::share::{BenchCopyArgs, bench_copy};
 pub(crate) fn bench(args: &BenchArgs) -> Outcome {
     match &args.other {
         Some(OtherBench::Share(args)) => share::share(args),
+        Some(OtherBench::Tenants(args)) => tenants::tenants(args),
         None => cost(args),
     }
 }

@@ -1,7 +1,10 @@
 //! The ways from a program to a device that are compared: a name, an address and an environment.
 
 use std::ffi::OsString;
+use std::fs;
 use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path as FilePath, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -24,6 +27,8 @@ pub(crate) struct Path {
     pub(crate) address: Option<Address>,
     /// What a program finds in its environment, or must not find there.
     variables: Vec<(&'static str, Option<OsString>)>,
+    /// The user who is to measure, if that is another, and the executable that this user can reach.
+    user: Option<(u32, PathBuf)>,
 }
 
 /// What lies between, which decides what can be expected.
@@ -44,7 +49,7 @@ impl Path {
     /// The vendor's driver, through the system's loader. A telecl driver that is installed there stays silent.
     pub(crate) fn direct() -> Path {
         let variables = vec![(INSIDE_SERVICE, Some("1".into())), ("TELECL_SERVICES", None)];
-        Path { name: "direct".to_owned(), kind: Kind::Direct, address: None, variables }
+        Path { name: "direct".to_owned(), kind: Kind::Direct, address: None, variables, user: None }
     }
 
     fn through(name: String, kind: Kind, address: &Address, place: &Place) -> Path {
@@ -54,22 +59,38 @@ impl Path {
         let shared_memory = if kind == Kind::SharedMemory { "1" } else { "0" };
         let others = [(INSIDE_SERVICE, None), ("TELECL_SHARED_MEMORY", Some(shared_memory.into()))];
         let variables = variables.chain(others).collect();
-        Path { name, kind, address: Some(address.clone()), variables }
+        Path { name, kind, address: Some(address.clone()), variables, user: None }
     }
 
     /// Direct, TCP and shared memory, which lead nowhere.
     #[cfg(test)]
     pub(crate) fn samples() -> Vec<Path> {
-        let path = |name: &str, kind| Path { name: name.to_owned(), kind, address: None, variables: Vec::new() };
+        let path =
+            |name: &str, kind| Path { name: name.to_owned(), kind, address: None, variables: Vec::new(), user: None };
         vec![path("direct", Kind::Direct), path("tcp", Kind::Tcp), path("shared memory", Kind::SharedMemory)]
     }
 
     /// `telecl bench-child` in the environment of this path.
     pub(crate) fn command(&self) -> io::Result<Command> {
-        let mut command = Command::new(std::env::current_exe()?);
+        let mut command = match &self.user {
+            Some((user, executable)) => {
+                let mut command = Command::new(executable);
+                command.uid(*user).gid(*user).current_dir("/");
+                // Files that are somebody else's.
+                command.env_remove("HOME").env_remove("XDG_CONFIG_HOME").env_remove("TELECL_CONFIG");
+                command
+            }
+            None => Command::new(std::env::current_exe()?),
+        };
         command.arg("bench-child");
         self.lead(&mut command);
         Ok(command)
+    }
+
+    /// The same for another user, who can reach this executable.
+    pub(crate) fn for_user(mut self, user: u32, executable: PathBuf) -> Path {
+        self.user = Some((user, executable));
+        self
     }
 
     /// Puts a program on this path.
@@ -132,6 +153,29 @@ impl Private {
 
     pub(crate) fn socket(&self) -> &Address {
         &self.socket
+    }
+
+    /// Lets all users of the machine use the service, with copies of what they may not be able to reach.
+    pub(crate) fn open_to_all(&mut self) -> io::Result<()> {
+        let Place { driver, directory } = &mut self.place;
+        let copy = directory.join(launch::DRIVER);
+        fs::copy(&*driver, &copy)?;
+        let executable = directory.join("telecl");
+        fs::copy(std::env::current_exe()?, &executable)?;
+        launch::name_driver(directory, &copy)?;
+        *driver = copy;
+        let open = |path: &FilePath, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode));
+        open(driver, 0o644)?;
+        open(&executable, 0o755)?;
+        if let Address::Unix(socket) = &self.socket {
+            open(socket, 0o666)?;
+        }
+        open(directory, 0o711)
+    }
+
+    /// After [`Private::open_to_all`]: this executable, where all can reach it.
+    pub(crate) fn executable(&self) -> PathBuf {
+        self.place.directory.join("telecl")
     }
 }
 
