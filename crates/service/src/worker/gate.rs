@@ -157,7 +157,7 @@ impl Session {
                 self.link.flush();
             } else if processors_are_few() || begin.elapsed() > LOOK {
                 self.link.flush();
-                lanes.hand_over();
+                lanes.hand_over_all();
                 sleep();
             } else {
                 std::thread::yield_now();

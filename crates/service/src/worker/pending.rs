@@ -286,10 +286,17 @@ impl Lanes {
         found
     }
 
-    /// Leaves all turns to the lanes' threads.
+    /// Leaves all turns to the lanes' threads, but for those that are not worth waking anybody.
     pub(crate) fn hand_over(&self) {
         if self.may_be_open() {
-            self.each(Lane::hand_over);
+            self.each(|lane| lane.hand_over(false));
+        }
+    }
+
+    /// Leaves all turns to the lanes' threads: somebody waits for the device.
+    pub(crate) fn hand_over_all(&self) {
+        if self.may_be_open() {
+            self.each(|lane| lane.hand_over(true));
         }
     }
 
@@ -332,7 +339,7 @@ impl Lane {
         self.lock().turns.push_back(turn);
         self.lanes.0.any.store(true, Ordering::Release);
         if bulk {
-            self.hand_over();
+            self.hand_over(false);
         }
     }
 
@@ -440,9 +447,9 @@ impl Lane {
         drop(freed);
     }
 
-    fn hand_over(self: &Arc<Self>) {
+    fn hand_over(self: &Arc<Self>, also_silent: bool) {
         let mut state = self.lock();
-        if state.turns.iter().all(|turn| turn.weight == Weight::Silent) {
+        if state.turns.iter().all(|turn| turn.weight == Weight::Silent && !also_silent) {
             return;
         }
         match state.walker {

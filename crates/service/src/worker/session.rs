@@ -282,7 +282,7 @@ impl Session {
             return true;
         }
         self.seal_all();
-        self.completion.lanes().hand_over();
+        self.completion.lanes().hand_over_all();
         if open {
             // The driver frees shared memory without a word.
             std::thread::sleep(NAP);
