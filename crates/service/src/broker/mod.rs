@@ -14,6 +14,7 @@ mod listen;
 mod mailbox;
 mod offer;
 mod peer;
+mod placement;
 mod pool;
 mod registry;
 mod rules;
@@ -36,6 +37,7 @@ use self::admission::Admission;
 use self::cache::Cache;
 use self::listen::Listeners;
 use self::offer::Offer;
+use self::placement::Placement;
 use self::pool::Pool;
 use self::registry::Registry;
 use self::rules::Rules;
@@ -128,6 +130,7 @@ struct Broker {
     offer: Arc<Offer>,
     rules: Arc<Rules>,
     admission: Admission,
+    placement: Placement,
     node: String,
     /// The path of the Unix socket; empty if there is none.
     socket: String,
@@ -159,6 +162,7 @@ pub fn serve(settings: ServeSettings, ready: impl FnOnce(&[Address])) -> Result<
         admission: Admission::new(Arc::clone(&rules), Arc::clone(&offer)),
         rules,
         offer,
+        placement: Placement::default(),
         pool: Pool::new().map_err(ServeError::Spawner)?,
         cache: Cache::new(directory.as_deref(), settings.cache_size),
         settings,
