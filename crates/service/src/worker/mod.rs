@@ -22,6 +22,7 @@ mod inventory;
 mod kernel;
 mod link;
 mod memory;
+mod numa;
 mod output;
 mod params;
 mod pending;
