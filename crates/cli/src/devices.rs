@@ -6,7 +6,7 @@ use serde_json::json;
 use telecl_config::{Address, DriverConfig};
 
 use crate::exit::{Exit, Failure, Outcome, print};
-use crate::survey::{self, Answer, Silence};
+use crate::survey::{self, Answer, Device, Silence};
 use crate::{DevicesArgs, human};
 
 pub(crate) fn devices(args: &DevicesArgs) -> Outcome {
@@ -49,6 +49,7 @@ fn as_table(answers: &[Result<Answer, Silence>]) -> String {
                     device.kind.to_owned(),
                     human::memory(device.memory),
                     device.compute_units.to_string(),
+                    sessions(device),
                     human::time(answer.round_trip),
                     if answer.same_node { "yes" } else { "no" }.to_owned(),
                     answer.tenant.clone(),
@@ -68,12 +69,21 @@ fn as_table(answers: &[Result<Answer, Silence>]) -> String {
         "TYPE",
         "MEMORY",
         "COMPUTE UNITS",
+        "SESSIONS",
         "ROUND TRIP",
         "SAME NODE",
         "TENANT",
     ];
     let table = if rows.is_empty() { "No device can be reached.\n".to_owned() } else { human::table(&header, &rows) };
     if notes.is_empty() { table } else { format!("{table}\n{notes}") }
+}
+
+/// `3`, or `3 of 16` where there is a limit.
+fn sessions(device: &Device) -> String {
+    match device.most_sessions {
+        Some(most) => format!("{} of {most}", device.sessions),
+        None => device.sessions.to_string(),
+    }
 }
 
 fn as_json(answers: &[Result<Answer, Silence>]) -> String {
@@ -91,6 +101,8 @@ fn as_json(answers: &[Result<Answer, Silence>]) -> String {
                     "type": device.kind,
                     "memory_bytes": device.memory,
                     "compute_units": device.compute_units,
+                    "sessions": device.sessions,
+                    "sessions_limit": device.most_sessions,
                     "round_trip_ns": answer.round_trip.as_nanos() as u64,
                     "same_node": answer.same_node,
                     "tenant": answer.tenant,

@@ -38,6 +38,9 @@ pub(crate) struct Device {
     pub(crate) memory: u64,
     pub(crate) compute_units: u64,
     pub(crate) version: String,
+    /// Sessions that use it, and how many may.
+    pub(crate) sessions: u32,
+    pub(crate) most_sessions: Option<u32>,
 }
 
 /// A service that gave no answer.
@@ -185,14 +188,19 @@ fn describe(address: &Address, welcome: &Welcome<'_>, round_trip: Duration) -> A
     let boot_id = telecl_net::boot_id();
     let devices = welcome.platforms.iter().flat_map(|platform| {
         let platform_name = text(&platform.info, CL_PLATFORM_NAME);
-        platform.devices.iter().map(move |device| Device {
-            number: device.id,
-            platform: platform_name.clone(),
-            name: text(&device.info, CL_DEVICE_NAME),
-            kind: kind(number(&device.info, CL_DEVICE_TYPE)),
-            memory: number(&device.info, CL_DEVICE_GLOBAL_MEM_SIZE),
-            compute_units: number(&device.info, CL_DEVICE_MAX_COMPUTE_UNITS),
-            version: text(&device.info, CL_DEVICE_VERSION),
+        platform.devices.iter().map(move |device| {
+            let load = welcome.loads.iter().find(|load| load.device == device.id);
+            Device {
+                number: device.id,
+                platform: platform_name.clone(),
+                name: text(&device.info, CL_DEVICE_NAME),
+                kind: kind(number(&device.info, CL_DEVICE_TYPE)),
+                memory: number(&device.info, CL_DEVICE_GLOBAL_MEM_SIZE),
+                compute_units: number(&device.info, CL_DEVICE_MAX_COMPUTE_UNITS),
+                version: text(&device.info, CL_DEVICE_VERSION),
+                sessions: load.map_or(0, |load| load.sessions),
+                most_sessions: load.map(|load| load.most).filter(|most| *most > 0),
+            }
         })
     });
     Answer {

@@ -85,7 +85,7 @@ fn devices_are_listed_with_their_distance() {
     assert!(output.status.success(), "{}", stderr(&output));
     let text = stdout(&output);
     let row = text.lines().nth(1).unwrap();
-    for part in ["far-away", &address, "Pretence", "Pretended?[31m Device", "GPU", "8 GiB", "132", "no"] {
+    for part in ["far-away", &address, "Pretence", "Pretended?[31m Device", "GPU", "8 GiB", "132", "3 of 16", "no"] {
         assert!(row.contains(part), "{part}\n{text}");
     }
     assert!(row.contains("µs") || row.contains("ms"), "{text}");

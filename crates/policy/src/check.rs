@@ -47,6 +47,10 @@ pub(crate) fn values(policy: &Policy, reader: &mut Reader<'_>) {
     for rule in &policy.tenants {
         table("tenant", &rule.limits, &policy.defaults, reader);
     }
+    for order in policy.devices.iter().filter_map(|rule| rule.room.order.as_ref()) {
+        let reason = "is about all devices of the service; write it below [service]".to_owned();
+        reader.error(order.line, "device.order", reason);
+    }
     users(policy, reader);
 }
 

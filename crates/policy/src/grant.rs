@@ -9,7 +9,7 @@ use toml::de::DeValue;
 use crate::device::Devices;
 use crate::quantity::Percent;
 use crate::tenant::Tenant;
-use crate::value::{Memory, Overrun, Plain, Priority, Value, Wait, Whole};
+use crate::value::{DeviceOrder, Memory, Overrun, Plain, Priority, Value, Wait, Whole};
 
 /// Where a value comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -208,4 +208,6 @@ keys! {
     sessions_per_device: Option<Count> => Option<NonZeroU32> = None, count;
     /// How long a session waits for room before it is refused; zero refuses at once.
     admission_wait: Wait => Duration = Wait(Duration::ZERO), |read: Wait| read.0;
+    /// In which order devices are listed; of the service as a whole.
+    order: DeviceOrder => DeviceOrder = DeviceOrder::Number, |read| read;
 }

@@ -26,4 +26,4 @@ pub use policy::{DeviceRule, Policy, TenantRule};
 pub use problem::{PolicyError, Problem, Severity};
 pub use quantity::Percent;
 pub use tenant::{Tenant, TenantError};
-pub use value::{Memory, Overrun, Plain, Priority};
+pub use value::{DeviceOrder, Memory, Overrun, Plain, Priority};

@@ -227,6 +227,16 @@ words! {
     }
 }
 
+words! {
+    /// In which order a service lists the devices of a platform.
+    DeviceOrder {
+        /// As the vendor does.
+        Number = "number",
+        /// Those first that fewest sessions use.
+        Load = "load",
+    }
+}
+
 fn read_word<T: Copy>(value: &DeValue<'_>, words: &[(&str, T)]) -> Result<T, String> {
     let list: Vec<String> = words.iter().map(|(word, _)| format!("\"{word}\"")).collect();
     let expected = list.join(" or ");

@@ -48,6 +48,16 @@ bodies! {
         pub compression: Compression,
     }
 
+    /// How many use a device.
+    pub struct DeviceLoad {
+        /// Its number.
+        pub device: u64,
+        /// Sessions that have made a context there.
+        pub sessions: u32,
+        /// How many there may be; 0 for any number.
+        pub most: u32,
+    }
+
     /// The service takes the session and says what it offers.
     pub struct Welcome<'a> {
         pub session: u64,
@@ -70,6 +80,11 @@ bodies! {
         pub tenant: &'a str,
         /// Whether a context may have to wait for room, or be refused: the driver then waits for the worker's word on it.
         pub limited: bool,
+        /// Whether programs are to spread by load: the devices of a platform are in that order, and of services that are
+        /// equally near the one that is used least comes first.
+        pub by_load: bool,
+        /// Of all devices below.
+        pub loads: Vec<DeviceLoad>,
         /// Those that the tenant may use.
         pub platforms: Vec<Platform<'a>>,
     }

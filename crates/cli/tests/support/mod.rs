@@ -6,7 +6,7 @@ use std::thread;
 
 use telecl_net::{FrameReceiver, FrameSender, Stream};
 use telecl_sys::*;
-use telecl_wire::handshake::{Compression, Handshake, Pong, Refused, Welcome};
+use telecl_wire::handshake::{Compression, DeviceLoad, Handshake, Pong, Refused, Welcome};
 use telecl_wire::info::{Device, Info, Platform};
 
 /// `telecl` without the configuration of whoever runs the tests.
@@ -121,6 +121,8 @@ fn welcome() -> Welcome<'static> {
         compression: Compression::Auto,
         tenant: "team-red",
         limited: false,
+        by_load: false,
+        loads: vec![DeviceLoad { device: 1, sessions: 3, most: 16 }],
         platforms: vec![Platform {
             index: 0,
             info: vec![info(CL_PLATFORM_NAME, b"Pretence\0")],

@@ -74,8 +74,8 @@ fn discover() -> Vec<Platform> {
             Err(error) => log::debug(format_args!("no service at {address}: {error}")),
         }
     }
-    // Nearest first; the order of the configuration decides between equals.
-    found.sort_by_key(|(node, _)| (!node.same_node, node.round_trip.as_micros() / 100));
+    // Nearest first, then the one with least to do; the order of the configuration decides between equals.
+    found.sort_by_key(|(node, _)| (!node.same_node, node.round_trip.as_micros() / 100, node.load));
     let mut platforms = Vec::new();
     for (place, (mut facts, session)) in found.into_iter().enumerate() {
         lock(&process::state().sessions).by_node.insert(place, session);

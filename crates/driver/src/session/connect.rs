@@ -6,7 +6,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use telecl_net::{Address, Compression, ConnectError, FrameReceiver, FrameSender, ReceiveError, Stream, boot_id};
-use telecl_wire::handshake::{Handshake, Hello, MAGIC};
+use telecl_wire::handshake::{DeviceLoad, Handshake, Hello, MAGIC};
 use telecl_wire::info::Info;
 use telecl_wire::{DecodeError, PROTOCOL_VERSION};
 
@@ -26,6 +26,8 @@ pub(crate) struct Node {
     pub(crate) socket: String,
     /// Tells one run of a service from all others.
     pub(crate) instance: u64,
+    /// Sessions for each device, in thousandths; 0 if programs are not to spread by it.
+    pub(crate) load: u64,
     pub(crate) platforms: Vec<NodePlatform>,
 }
 
@@ -193,6 +195,7 @@ pub(crate) fn connect(
                     same_node: welcome.boot_id != [0; 16] && welcome.boot_id == boot_id(),
                     socket: welcome.socket.to_owned(),
                     instance: welcome.instance,
+                    load: if welcome.by_load { mean_load(&welcome.loads) } else { 0 },
                     platforms: welcome
                         .platforms
                         .iter()
@@ -228,7 +231,27 @@ pub(crate) fn connect(
     Ok((node, session))
 }
 
+/// Sessions for each device, in thousandths.
+fn mean_load(loads: &[DeviceLoad]) -> u64 {
+    let sessions: u64 = loads.iter().map(|load| u64::from(load.sessions)).sum();
+    sessions.saturating_mul(1000).checked_div(loads.len() as u64).unwrap_or(0)
+}
+
 fn program_name() -> String {
     let path = std::env::current_exe().unwrap_or_default();
     path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_service_is_as_loaded_as_its_devices_are_on_average() {
+        let load = |sessions| DeviceLoad { device: 1, sessions, most: 0 };
+        assert_eq!(mean_load(&[]), 0);
+        assert_eq!(mean_load(&[load(3), load(0)]), 1500);
+        assert!(mean_load(&[0; 8].map(|_| load(8))) < mean_load(&[load(9)]));
+        assert_eq!(mean_load(&[0; 3].map(|_| load(u32::MAX))), u64::from(u32::MAX) * 1000);
+    }
 }

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use telecl_policy::{Granted, Origin, Policy, Tenant};
+use telecl_wire::handshake::DeviceLoad;
 
 use super::mailbox::Mailbox;
 use super::offer::Offer;
@@ -132,6 +133,17 @@ impl Admission {
     /// Whether one of these places may be full some day.
     pub(crate) fn is_limited(&self, policy: &Policy, mut places: impl Iterator<Item = Place>) -> bool {
         places.any(|place| self.most(policy, &place).value.is_some())
+    }
+
+    /// How many sessions use these devices, and how many may.
+    pub(crate) fn loads(&self, policy: &Policy, devices: &[u64]) -> Vec<DeviceLoad> {
+        let state = self.lock();
+        let load = |id: &u64| {
+            let place = Place::Device(*id);
+            let sessions = state.taken.get(&place).copied().unwrap_or(0);
+            DeviceLoad { device: *id, sessions, most: self.most(policy, &place).value.unwrap_or(0) }
+        };
+        devices.iter().map(load).collect()
     }
 
     fn most(&self, policy: &Policy, place: &Place) -> Granted<Option<u32>> {
@@ -289,6 +301,8 @@ mod tests {
         assert!(!both.is_admitted() && !second.is_admitted() && third.is_admitted());
         drop(first);
         assert!(both.is_admitted() && !second.is_admitted());
+        let load = |device, sessions| DeviceLoad { device, sessions, most: 1 };
+        assert_eq!(desk.loads(&desk.rules.current(), &[1, 4]), [load(1, 1), load(4, 0)]);
         drop(both);
         assert!(second.is_admitted());
     }

@@ -14,6 +14,7 @@ mod listen;
 mod mailbox;
 mod offer;
 mod peer;
+mod placement;
 mod pool;
 mod registry;
 mod rules;
@@ -37,6 +38,7 @@ use self::admission::Admission;
 use self::cache::Cache;
 use self::listen::Listeners;
 use self::offer::Offer;
+use self::placement::Placement;
 use self::pool::Pool;
 use self::registry::Registry;
 use self::rules::Rules;
@@ -133,6 +135,7 @@ struct Broker {
     rules: Arc<Rules>,
     admission: Admission,
     turns: Arc<Turns>,
+    placement: Placement,
     node: String,
     /// The path of the Unix socket; empty if there is none.
     socket: String,
@@ -165,6 +168,7 @@ pub fn serve(settings: ServeSettings, ready: impl FnOnce(&[Address])) -> Result<
         turns: Arc::new(Turns::new(offer.device_ids())),
         rules,
         offer,
+        placement: Placement::default(),
         pool: Pool::new().map_err(ServeError::Spawner)?,
         cache: Cache::new(directory.as_deref(), settings.cache_size),
         settings,

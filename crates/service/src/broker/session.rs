@@ -11,7 +11,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::sockopt;
 use telecl_net::{FrameSender, Stream};
-use telecl_policy::{Origin, Overrun, Tenant};
+use telecl_policy::{DeviceOrder, Origin, Overrun, Tenant};
 use telecl_wire::PROTOCOL_VERSION;
 use telecl_wire::handshake::{Join, Refused, Welcome};
 use tracing::{debug, info, warn};
@@ -89,7 +89,7 @@ fn attend(stream: Stream, peer: String, stranger: Stranger) {
         let compression = caller.compression.and(broker.settings.compression);
         let Admitted { tenant, devices, limits, limited } = admitted;
         let begin = Begin { session, compression, limits, devices };
-        Ok(Conversation { broker: &broker, tenant, limited, begin, secret, joins })
+        Ok(Conversation { broker: &broker, tenant, limited, begin, secret, joins, pid: caller.pid })
     });
     let conversation = match entered {
         Ok(conversation) => conversation,
@@ -173,18 +173,27 @@ struct Conversation<'b> {
     begin: Begin,
     secret: [u8; 16],
     joins: Arc<Joins>,
+    /// The program, as it says.
+    pid: u32,
 }
 
 impl Conversation<'_> {
     /// Welcomes, waits for the first request, and leaves the rest to a worker. Both results say how the session ended; an
     /// error is one that an operator may want to know about.
     fn hold(self, stream: Stream, read: Instant) -> Result<String, String> {
-        let Conversation { broker, tenant, limited, begin, secret, joins } = self;
+        let Conversation { broker, tenant, limited, begin, secret, joins, pid } = self;
         let session = begin.session;
         let timeout = broker.settings.handshake_timeout;
         let failed = |error: io::Error| error.to_string();
         let mut sender = FrameSender::new(stream.try_clone().map_err(failed)?);
         stream.set_send_timeout(Some(timeout)).map_err(failed)?;
+        let policy = broker.rules.current();
+        let by_load = policy.for_devices().order.value == DeviceOrder::Load;
+        let loads = broker.admission.loads(&policy, &begin.devices);
+        let mut platforms = broker.offer.with_devices(&begin.devices);
+        if by_load {
+            broker.placement.order(&mut platforms, &loads, pid, Instant::now());
+        }
         let mut welcome = Welcome {
             session,
             secret,
@@ -197,7 +206,9 @@ impl Conversation<'_> {
             compression: begin.compression,
             tenant: tenant.as_str(),
             limited,
-            platforms: broker.offer.with_devices(&begin.devices),
+            by_load,
+            loads,
+            platforms,
         };
         welcome.took_ns = u64::try_from(read.elapsed().as_nanos()).unwrap_or(u64::MAX);
         sender.send(&welcome, &[]).map_err(failed)?;

@@ -29,6 +29,8 @@ impl Session {
             self.contexts.insert(request.id, Err(error));
             return;
         }
+        // Those that are none are left to `make_context`.
+        self.nearness.come_to(&self.devices_of(request.devices).unwrap_or_default());
         let made = self.make_context(request);
         self.link.created(CreateContext::OPCODE, "CreateContext", request.id, request.id, &made);
         self.contexts.insert(request.id, made);

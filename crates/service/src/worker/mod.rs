@@ -23,6 +23,7 @@ mod inventory;
 mod kernel;
 mod link;
 mod memory;
+mod numa;
 mod output;
 mod pace;
 mod params;

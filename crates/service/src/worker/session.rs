@@ -27,6 +27,7 @@ use super::inventory;
 use super::kernel::KernelEntry;
 use super::link::Link;
 use super::memory::MemoryEntry;
+use super::numa::Nearness;
 use super::output::Output;
 use super::pending::Lanes;
 use super::program::ProgramSlot;
@@ -52,6 +53,8 @@ pub(crate) struct Session {
     pub(super) roots: HashMap<u64, u64>,
     /// Root devices that the session counts for.
     pub(super) admitted: HashSet<u64>,
+    /// On which processors the worker runs.
+    pub(super) nearness: Nearness,
     pub(super) contexts: Table<ContextEntry>,
     pub(super) queues: Table<QueueEntry>,
     pub(super) memory: Table<MemoryEntry>,
@@ -185,6 +188,7 @@ impl Session {
             devices,
             roots: HashMap::new(),
             admitted: HashSet::new(),
+            nearness: Nearness::new(),
             contexts: Table::new(CL_INVALID_CONTEXT),
             queues: Table::new(CL_INVALID_COMMAND_QUEUE),
             memory: Table::new(CL_INVALID_MEM_OBJECT),
