@@ -24,9 +24,11 @@ const ALONE: Duration = Duration::from_millis(8);
 /// … and while somebody does.
 const SHARED: Duration = Duration::from_micros(250);
 
-/// How long a device that others want is kept for the session's next command. To change to another session and back
-/// takes longer.
+/// How long a device that others want is kept for the session's next command, as long as little was made of the turn: to
+/// change to another session and back takes longer.
 const GRACE: Duration = Duration::from_micros(100);
+/// So much of a turn is worth it.
+const WORTH: Duration = Duration::from_micros(300);
 
 /// How long to look before sleeping, where there are processors for that.
 const LOOK: Duration = Duration::from_micros(50);
@@ -192,7 +194,7 @@ impl Session {
             }
             let Gate { turns, unused, .. } = &mut self.gates[gate];
             let since = *unused.get_or_insert_with(Instant::now);
-            if standing == Standing::Stop || since.elapsed() > GRACE {
+            if standing == Standing::Stop || turns.used() > WORTH || since.elapsed() > GRACE {
                 turns.give_back(standing);
             }
         }

@@ -395,7 +395,8 @@ impl Lane {
         let hidden = if told { None } else { turn.event.wait().err() };
         self.taken.fetch_add(1, Ordering::Relaxed);
         (turn.ended)(hidden.map_or(status, ClError::code), &turn.event);
-        self.ended.store(turn.place, Ordering::SeqCst);
+        // Not back: the lane's thread may be further already.
+        self.ended.fetch_max(turn.place, Ordering::SeqCst);
         self.end_if_idle();
         if self.keeps.load(Ordering::Acquire) {
             self.free_kept(turn.place);

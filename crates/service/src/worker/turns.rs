@@ -213,7 +213,7 @@ impl Turns {
     }
 
     /// How long the device was busy in this turn.
-    fn used(&self) -> Duration {
+    pub(crate) fn used(&self) -> Duration {
         let meter = self.lock();
         Duration::from_nanos(meter.total(now()).saturating_sub(meter.turn))
     }
