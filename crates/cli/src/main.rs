@@ -95,6 +95,7 @@ Examples:
   telecl serve --listen 127.0.0.1:0                  the system chooses a port
   telecl serve --platform NVIDIA --device H200       offer only these
   telecl serve --policy /etc/telecl/policy.toml      who may use how much
+  telecl serve --metrics 127.0.0.1:9701              metrics for Prometheus
 
 There is no authentication yet: whoever can connect can run code on the devices, and on CPU devices
 that means in a process of this machine. Listen on loopback, on Unix sockets, or on a trusted network.")]
@@ -111,6 +112,9 @@ struct ServeArgs {
     /// Who may use how much: a file, read again when it changes [default: everybody may use everything]
     #[arg(long, value_name = "FILE")]
     policy: Option<PathBuf>,
+    /// Offer metrics for Prometheus there, at /metrics: host:port [default: nowhere]
+    #[arg(long, value_name = "ADDR", value_parser = telecl_config::parse_metrics_address)]
+    metrics: Option<Address>,
     /// How log lines look
     #[arg(long, value_enum, default_value = "text")]
     log_format: LogFormat,
@@ -207,6 +211,9 @@ struct WorkerArgs {
     /// Lists platforms and devices instead, and ends
     #[arg(long)]
     inventory: bool,
+    /// Says again and again what the devices' sensors say instead
+    #[arg(long)]
+    sensors: bool,
     #[arg(long, value_enum, default_value = "text")]
     log_format: LogFormat,
     #[arg(long, default_value = "info")]

@@ -53,7 +53,7 @@ pub(crate) fn work(
             Ok(worker) => worker,
             Err(error) => {
                 let program = broker.settings.worker.program.display();
-                return Err(give_up(socket, &format!("cannot start the worker {program}: {error}")));
+                return Err(give_up(socket, &format!("cannot start the worker {program}: {error}"), false));
             }
         };
         let ended = run(broker, begin, tenant, &mut socket, joins, worker);
@@ -63,10 +63,13 @@ pub(crate) fn work(
         }
         debug!(session, ?ended, "a worker ended before it took its session over");
         if broker.sessions.is_stopping() {
-            return Err(give_up(socket, "the service is stopping"));
+            return Err(give_up(socket, "the service is stopping", false));
+        }
+        if let Some(wish) = broker.sessions.is_ending(session) {
+            return Ok(give_up(socket, &wish.reason(), true));
         }
     }
-    Err(give_up(socket, "worker could not start"))
+    Err(give_up(socket, "worker could not start", false))
 }
 
 /// Gives the session to the worker, answers its requests, and waits for its end. Takes the socket away as soon as it is
@@ -128,7 +131,8 @@ fn attend(
     let (begin, tenant) = (devices.begin, devices.tenant);
     // Each tenant is a trust domain: what a worker stores is code that others would run.
     let cache = broker.cache.client(begin.session, tenant.as_str(), Arc::clone(&mailbox));
-    let (_board, memfd) = SessionBoard::create(&begin.devices)?;
+    let (board, memfd) = SessionBoard::create(&begin.devices)?;
+    broker.accounts.work(begin.session, &Arc::new(board));
     if let Some(socket) = socket {
         channel.hand_over(begin, socket.as_fd(), memfd.as_fd())?;
     }
@@ -219,6 +223,8 @@ impl DeviceClaims<'_> {
         let Some(mut waiting) = self.waiting.take() else { return Ok(()) };
         if waiting.claim.is_admitted() {
             let Waiting { number, devices, claim } = waiting;
+            self.broker.accounts.admit(self.begin.session, &devices);
+            self.broker.accounts.waited(self.tenant, claim.waited(), true);
             self.held.push((devices, claim));
             return channel.send(Head::new(Kind::Admitted).number(number), &[]);
         }
@@ -226,6 +232,7 @@ impl DeviceClaims<'_> {
             self.waiting = Some(waiting);
             return Ok(());
         }
+        self.broker.accounts.waited(self.tenant, waiting.claim.waited(), false);
         let reason = waiting.claim.refusal();
         warn!(session = self.begin.session, tenant = %self.tenant, reason, "session refused a device");
         channel.send(Head::new(Kind::Refused).number(waiting.number), reason.as_bytes())
@@ -289,10 +296,10 @@ fn signal_name(signal: i32) -> String {
     signal_hook::low_level::signal_name(signal).map(|name| format!(" ({name})")).unwrap_or_default()
 }
 
-/// Tells the driver why there is no worker, and returns the reason.
-fn give_up(socket: Option<Stream>, reason: &str) -> String {
+/// Tells the driver why there is no worker, and returns the reason. With `policy`, because somebody wants it so.
+fn give_up(socket: Option<Stream>, reason: &str, policy: bool) -> String {
     if let Some(socket) = socket {
-        farewell::close(socket, reason, false);
+        farewell::close(socket, reason, policy);
     }
     reason.to_owned()
 }

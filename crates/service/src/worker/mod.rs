@@ -31,6 +31,7 @@ mod queue;
 mod recipe;
 mod report;
 mod sampler;
+mod sensors;
 mod session;
 mod staging;
 mod start;
@@ -40,4 +41,5 @@ mod transfer;
 mod vendor;
 mod watch;
 
+pub use self::sensors::sensors_main;
 pub use self::start::{inventory_main, worker_main};
