@@ -1,4 +1,4 @@
-//! The `telecl` command: serve, devices, run, doctor, bench, policy.
+//! The `telecl` command: serve, devices, run, top, sessions, doctor, bench, policy.
 //!
 //! Each subcommand is a module with a function of its name. All of them end in an [`exit::Outcome`];
 //! only `main` turns it into a message and an exit code.
@@ -15,7 +15,10 @@ mod policy;
 mod probe;
 mod run;
 mod serve;
+mod sessions;
 mod survey;
+mod top;
+mod watch;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -38,6 +41,8 @@ Examples:
   telecl devices --on node7,node8          what do these services offer, and how far away are they?
   telecl run --on node7 -- clinfo -l       run a program on the devices of node7
   telecl run -- hashcat -b -m 1400         run it over a private service on this machine
+  telecl top                               watch devices, tenants and sessions
+  telecl sessions end 17                   end a session
   telecl doctor                            check the whole chain
   telecl bench                             measure what telecl costs on this machine
   telecl policy check policy.toml          is this policy right, and what does a tenant get?
@@ -66,6 +71,8 @@ enum Subcommands {
     Serve(ServeArgs),
     Devices(DevicesArgs),
     Run(RunArgs),
+    Top(top::TopArgs),
+    Sessions(sessions::SessionsArgs),
     Doctor(DoctorArgs),
     Bench(bench::BenchArgs),
     Policy(policy::PolicyArgs),
@@ -244,6 +251,8 @@ fn main() -> ExitCode {
         Subcommands::Serve(args) => serve::serve(args),
         Subcommands::Devices(args) => devices::devices(&args),
         Subcommands::Run(args) => run::run(&args),
+        Subcommands::Top(args) => top::top(&args),
+        Subcommands::Sessions(args) => sessions::sessions(&args),
         Subcommands::Doctor(args) => doctor::doctor(&args),
         Subcommands::Bench(args) => bench::bench(&args),
         Subcommands::Policy(args) => policy::policy(&args),
