@@ -169,6 +169,8 @@ fn a_known_amount_of_work_is_counted_and_a_crash_loses_nothing_of_it() {
         assert_about(line["bytes_in"].as_u64().unwrap(), WRITTEN, "accounting");
         assert_eq!((&line["devices"][0]["device"], line["devices"].as_array().unwrap().len()), (&1.into(), 1));
         assert!(line["begin"].as_str() < line["end"].as_str(), "{line}");
+        let device_seconds = line["devices"][0]["device_seconds"].as_f64();
+        assert!(device_seconds > Some(0.0) && device_seconds < line["seconds"].as_f64(), "{line}");
         drop(program);
         // A round trip is known of TCP only.
         let trips = watched.metrics()["telecl_session_round_trip_seconds_count"];

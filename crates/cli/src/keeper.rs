@@ -26,11 +26,21 @@ use crate::{KeepArgs, LogFormat, launch, serve};
 const READY: &str = "ready";
 
 /// What a keeper does besides removing the directory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(crate) enum Duty {
     Directory,
     /// Serves this machine's own devices at the directory's private address.
-    Service,
+    Service(Serving),
+}
+
+/// How a private service differs from the simplest.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Serving {
+    /// Where it listens besides its private address.
+    pub(crate) listen: Vec<Address>,
+    pub(crate) policy: Option<PathBuf>,
+    /// Starts workers ahead, as `telecl serve` does: it is for several programs.
+    pub(crate) warm: bool,
 }
 
 /// What a keeper looks after.
@@ -42,12 +52,15 @@ pub(crate) struct Kept {
 }
 
 /// Starts a keeper for this process (and the program that it becomes), and waits until it is ready.
-/// From then on the directory is the keeper's. A service also listens at `listen`.
-pub(crate) fn start(directory: TempDir, duty: Duty, listen: &[Address]) -> Result<Kept, Failure> {
+/// From then on the directory is the keeper's.
+pub(crate) fn start(directory: TempDir, duty: Duty) -> Result<Kept, Failure> {
     let pid = process::id().try_into().unwrap_or_default();
-    let serve = duty == Duty::Service;
-    let args =
-        KeepArgs { pid, directory: directory.path().to_owned(), serve, listen: listen.to_vec(), detached: false };
+    let serve = matches!(duty, Duty::Service(_));
+    let Serving { listen, policy, warm } = match duty {
+        Duty::Directory => Serving::default(),
+        Duty::Service(serving) => serving,
+    };
+    let args = KeepArgs { pid, directory: directory.path().to_owned(), serve, listen, policy, warm, detached: false };
     let mut command = keep_command(&args)?;
     let failed =
         |error: io::Error| Failure::new(Exit::Failed, format!("cannot start the keeper process: {error}"), "Try again");
@@ -109,6 +122,12 @@ fn keep_command(args: &KeepArgs) -> Result<Command, Failure> {
     for address in &args.listen {
         command.arg("--listen").arg(address.to_string());
     }
+    if let Some(policy) = &args.policy {
+        command.arg("--policy").arg(policy);
+    }
+    if args.warm {
+        command.arg("--warm");
+    }
     Ok(command)
 }
 
@@ -119,10 +138,15 @@ fn keep_service(pid: Pid, args: &KeepArgs) -> Outcome {
     let worker = serve::worker_command(LogFormat::Text, level)?;
     let private = launch::private_address(&args.directory);
     let listen = [std::slice::from_ref(&private), &args.listen].concat();
-    // One program, one session: no worker is started ahead for a second. What it builds is kept for the next time.
-    let ServeConfig { cache_dir, cache_size, compression, .. } = ServeConfig::load()?;
+    // What is built is kept for the next time.
+    let ServeConfig { cache_dir, cache_size, compression, warm_workers, .. } = ServeConfig::load()?;
     let mut settings = ServeSettings::new(listen, worker);
     (settings.cache_dir, settings.cache_size, settings.compression) = (cache_dir, cache_size, compression);
+    settings.policy.clone_from(&args.policy);
+    if args.warm {
+        // Otherwise there is one program and one session: no worker is started ahead for a second.
+        settings.warm_workers = warm_workers;
+    }
     let watch = move || {
         wait_for_end(pid);
         // The service stops cleanly on SIGTERM, whoever sends it.

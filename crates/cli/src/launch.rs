@@ -63,10 +63,18 @@ fn make_directory_in(parent: &Path, driver: &Path) -> io::Result<TempDir> {
     let parent = if parent.is_absolute() && parent.as_os_str().len() <= 60 { parent } else { Path::new("/tmp") };
     let private = fs::Permissions::from_mode(0o700);
     let directory = tempfile::Builder::new().prefix("telecl-run-").permissions(private).tempdir_in(parent)?;
-    let vendors = vendors(directory.path());
-    fs::create_dir(&vendors)?;
-    fs::write(vendors.join("telecl.icd"), format!("{}\n", driver.display()))?;
+    fs::create_dir(vendors(directory.path()))?;
+    name_driver(directory.path(), driver)?;
     Ok(directory)
+}
+
+/// Makes the directory's `telecl.icd` say where the driver is, to whoever can reach it.
+pub(crate) fn name_driver(directory: &Path, driver: &Path) -> io::Result<()> {
+    let vendors = vendors(directory);
+    let icd = vendors.join("telecl.icd");
+    fs::write(&icd, format!("{}\n", driver.display()))?;
+    fs::set_permissions(&icd, fs::Permissions::from_mode(0o644))?;
+    fs::set_permissions(&vendors, fs::Permissions::from_mode(0o755))
 }
 
 fn vendors(directory: &Path) -> PathBuf {

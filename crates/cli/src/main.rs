@@ -45,6 +45,8 @@ Examples:
   telecl sessions end 17                   end a session
   telecl doctor                            check the whole chain
   telecl bench                             measure what telecl costs on this machine
+  telecl bench share -- hashcat ...        several copies of a program at once, directly and through telecl
+  telecl bench tenants                     how fairly do tenants share a device?
   telecl policy check policy.toml          is this policy right, and what does a tenant get?
 
 There is no authentication yet: whoever can connect to a service can use its devices. Listen on
@@ -74,7 +76,7 @@ enum Subcommands {
     Top(top::TopArgs),
     Sessions(sessions::SessionsArgs),
     Doctor(DoctorArgs),
-    Bench(bench::BenchArgs),
+    Bench(Box<bench::BenchArgs>),
     Policy(policy::PolicyArgs),
     /// One session's OpenCL, started by `telecl serve`.
     #[command(hide = true)]
@@ -88,6 +90,9 @@ enum Subcommands {
     /// The measurements of one path, started by `telecl bench`.
     #[command(hide = true)]
     BenchChild(bench::BenchChildArgs),
+    /// One copy of a program, started by `telecl bench share`.
+    #[command(hide = true)]
+    BenchCopy(bench::BenchCopyArgs),
 }
 
 /// Offer this machine's OpenCL devices
@@ -241,6 +246,12 @@ struct KeepArgs {
     /// Where the service listens besides its private address
     #[arg(long)]
     listen: Vec<Address>,
+    /// The service's policy
+    #[arg(long)]
+    policy: Option<PathBuf>,
+    /// Start workers ahead
+    #[arg(long)]
+    warm: bool,
     /// Stay; without it, starts another process that stays
     #[arg(long)]
     detached: bool,
@@ -260,6 +271,7 @@ fn main() -> ExitCode {
         Subcommands::Keep(args) => keeper::keep(&args),
         Subcommands::Probe(what) => probe::probe(&what),
         Subcommands::BenchChild(args) => bench::bench_child(&args),
+        Subcommands::BenchCopy(args) => bench::bench_copy(&args),
     };
     let exit = outcome.unwrap_or_else(|failure| {
         failure.report();

@@ -11,7 +11,7 @@ use std::time::Duration;
 use telecl_config::{Address, DriverConfig};
 
 use crate::exit::{Exit, Failure, Outcome};
-use crate::keeper::{self, Duty};
+use crate::keeper::{self, Duty, Serving};
 use crate::{RunArgs, launch, survey};
 
 pub(crate) fn run(args: &RunArgs) -> Outcome {
@@ -43,10 +43,10 @@ impl Place {
         let driver = launch::find_driver(driver)?;
         let directory = launch::make_directory(&driver)?;
         if !services.is_empty() {
-            let directory = keeper::start(directory, Duty::Directory, &[])?.directory;
+            let directory = keeper::start(directory, Duty::Directory)?.directory;
             return Ok(Place { driver, services, directory });
         }
-        let directory = keeper::start(directory, Duty::Service, &[])?.directory;
+        let directory = keeper::start(directory, Duty::Service(Serving::default()))?.directory;
         let services = vec![launch::private_address(&directory)];
         let answers = survey::ask_all(&services, Duration::from_secs(10));
         match answers.first() {
@@ -77,7 +77,7 @@ impl Place {
 }
 
 /// Looks for a program as a shell does, before anything is started for it.
-fn find_program(name: &OsStr) -> Result<PathBuf, Failure> {
+pub(crate) fn find_program(name: &OsStr) -> Result<PathBuf, Failure> {
     let candidates: Vec<PathBuf> = if name.as_encoded_bytes().contains(&b'/') {
         vec![name.into()]
     } else {
@@ -96,7 +96,7 @@ fn find_program(name: &OsStr) -> Result<PathBuf, Failure> {
     Err(cannot_run(name, &error))
 }
 
-fn cannot_run(name: &OsStr, error: &io::Error) -> Failure {
+pub(crate) fn cannot_run(name: &OsStr, error: &io::Error) -> Failure {
     let name = name.to_string_lossy();
     if error.kind() == io::ErrorKind::NotFound {
         Failure::new(

@@ -30,6 +30,8 @@ pub(crate) struct Answer {
 /// A device as a table shows it.
 #[derive(Debug)]
 pub(crate) struct Device {
+    /// The service's number for it.
+    pub(crate) number: u64,
     pub(crate) platform: String,
     pub(crate) name: String,
     pub(crate) kind: &'static str,
@@ -198,6 +200,7 @@ fn describe(address: &Address, welcome: &Welcome<'_>, round_trip: Duration) -> A
     let devices = welcome.platforms.iter().flat_map(|platform| {
         let platform_name = text(&platform.info, CL_PLATFORM_NAME);
         platform.devices.iter().map(move |device| Device {
+            number: device.id,
             platform: platform_name.clone(),
             name: text(&device.info, CL_DEVICE_NAME),
             kind: kind(number(&device.info, CL_DEVICE_TYPE)),

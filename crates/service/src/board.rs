@@ -8,6 +8,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use rustix::time::{ClockId, clock_gettime};
 use telecl_shm::{Board, OpenError, Shape};
 
 /// What is counted for a session as a whole.
@@ -42,8 +43,10 @@ pub(crate) enum DeviceCount {
     Memory,
     /// The most that there ever were.
     PeakMemory,
-    /// Nanoseconds in which the session had commands on the device.
+    /// Nanoseconds in which the session had commands on the device, up to the last time that it had none.
     Busy,
+    /// Since when it has had some, by the system's monotonic clock; 0 if it has none.
+    BusySince,
     /// Nanoseconds in which it had something to run and waited for its turn.
     Waited,
     /// Nanoseconds of the present slice.
@@ -57,10 +60,11 @@ pub(crate) enum DeviceCount {
 }
 
 impl DeviceCount {
-    pub(crate) const ALL: [DeviceCount; 8] = [
+    pub(crate) const ALL: [DeviceCount; 9] = [
         DeviceCount::Memory,
         DeviceCount::PeakMemory,
         DeviceCount::Busy,
+        DeviceCount::BusySince,
         DeviceCount::Waited,
         DeviceCount::Slice,
         DeviceCount::WaitedForCap,
@@ -181,10 +185,26 @@ impl SessionBoard {
         word.store(word.load(Ordering::Relaxed).wrapping_add(value), Ordering::Relaxed);
     }
 
+    /// How long the device at a place has been busy, with what is under way now. May be a little less than it was a moment
+    /// ago, when that has just ended.
+    pub(crate) fn busy(&self, place: usize) -> u64 {
+        let ended = self.device(place, DeviceCount::Busy).load(Ordering::Acquire);
+        match self.device(place, DeviceCount::BusySince).load(Ordering::Relaxed) {
+            0 => ended,
+            since => ended.saturating_add(now().saturating_sub(since)),
+        }
+    }
+
     /// Adds to a counter of the session.
     pub(crate) fn add(&self, count: Count, value: u64) {
         self.count(count).fetch_add(value, Ordering::Relaxed);
     }
+}
+
+/// The system's monotonic clock, which worker and broker have in common.
+pub(crate) fn now() -> u64 {
+    let time = clock_gettime(ClockId::Monotonic);
+    u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
 }
 
 /// Where things stand on the board.

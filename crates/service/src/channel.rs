@@ -66,10 +66,14 @@ pub(crate) enum Kind {
     Admitted = 14,
     /// To the worker: there is none, and the content says why.
     Refused = 15,
+    /// From the worker: it has something to run on the device at place `number` of its board, and no turn.
+    Wants = 16,
+    /// From the worker: its turn on the device at place `number` has ended; the content is a [`Done`].
+    Done = 17,
 }
 
 impl Kind {
-    const ALL: [Kind; 15] = [
+    const ALL: [Kind; 17] = [
         Kind::Ready,
         Kind::Begin,
         Kind::Begun,
@@ -85,6 +89,8 @@ impl Kind {
         Kind::Admit,
         Kind::Admitted,
         Kind::Refused,
+        Kind::Wants,
+        Kind::Done,
     ];
 }
 
@@ -142,8 +148,7 @@ pub(crate) struct Begin {
     pub(crate) session: u64,
     /// What driver and service have agreed on.
     pub(crate) compression: Compression,
-    /// How long it may do nothing.
-    pub(crate) longest_idle: Option<Duration>,
+    pub(crate) limits: Limits,
     /// The numbers of the root devices that it may use.
     pub(crate) devices: Vec<u64>,
 }
@@ -153,18 +158,82 @@ impl Begin {
     fn content(&self) -> Vec<u8> {
         let mut content = Vec::new();
         self.compression.put(&mut content);
-        // A day more or less makes no difference after half a billion years.
-        self.longest_idle.map(|idle| u64::try_from(idle.as_millis()).unwrap_or(u64::MAX)).put(&mut content);
+        self.limits.put(&mut content);
         self.devices.put(&mut content);
         content
     }
 
     fn parse(session: u64, content: &[u8]) -> Result<Begin, DecodeError> {
         let mut reader = Reader::new(content);
-        let compression = Field::take(&mut reader)?;
-        let longest_idle: Option<u64> = Field::take(&mut reader)?;
-        let (longest_idle, devices) = (longest_idle.map(Duration::from_millis), Field::take(&mut reader)?);
-        Ok(Begin { session, compression, longest_idle, devices })
+        let (compression, limits) = (Field::take(&mut reader)?, Limits::take(&mut reader)?);
+        Ok(Begin { session, compression, limits, devices: Field::take(&mut reader)? })
+    }
+}
+
+/// What the policy wants the worker to see to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Limits {
+    /// How long the session may do nothing.
+    pub(crate) longest_idle: Option<Duration>,
+    /// How many commands it may have under way.
+    pub(crate) commands: u32,
+    /// How long a build may take.
+    pub(crate) longest_build: Option<Duration>,
+    /// How long a kernel may run.
+    pub(crate) longest_kernel: Option<Duration>,
+    /// Whether the session ends if one runs longer.
+    pub(crate) overrun_ends: bool,
+}
+
+impl Limits {
+    /// There are none.
+    #[cfg(test)]
+    pub(crate) const NONE: Limits = Limits {
+        longest_idle: None,
+        commands: u32::MAX,
+        longest_build: None,
+        longest_kernel: None,
+        overrun_ends: false,
+    };
+
+    fn put(&self, content: &mut Vec<u8>) {
+        for time in [self.longest_idle, self.longest_build, self.longest_kernel] {
+            // A day more or less makes no difference after half a billion years.
+            time.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX)).put(content);
+        }
+        self.commands.put(content);
+        self.overrun_ends.put(content);
+    }
+
+    fn take(reader: &mut Reader<'_>) -> Result<Limits, DecodeError> {
+        let mut time = || <Option<u64> as Field>::take(reader).map(|time| time.map(Duration::from_millis));
+        let (longest_idle, longest_build, longest_kernel) = (time()?, time()?, time()?);
+        let (commands, overrun_ends) = (Field::take(reader)?, Field::take(reader)?);
+        Ok(Limits { longest_idle, commands, longest_build, longest_kernel, overrun_ends })
+    }
+}
+
+/// How a turn on a device has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Done {
+    /// How long the session had commands on the device.
+    pub(crate) used: Duration,
+    /// Whether it has more to run, and waits for its next turn.
+    pub(crate) more: bool,
+}
+
+impl Done {
+    pub(crate) fn content(self) -> Vec<u8> {
+        let mut content = Vec::new();
+        u64::try_from(self.used.as_nanos()).unwrap_or(u64::MAX).put(&mut content);
+        self.more.put(&mut content);
+        content
+    }
+
+    pub(crate) fn parse(content: &[u8]) -> Result<Done, DecodeError> {
+        let mut reader = Reader::new(content);
+        let used: u64 = Field::take(&mut reader)?;
+        Ok(Done { used: Duration::from_nanos(used), more: Field::take(&mut reader)? })
     }
 }
 
@@ -311,8 +380,14 @@ mod tests {
     fn a_session_arrives_with_its_socket_and_its_board() {
         let (ours, theirs) = pair();
         let (mut peer, socket) = UnixStream::pair().unwrap();
-        let (longest_idle, devices) = (Some(Duration::from_secs(90)), vec![1, u64::MAX]);
-        let begin = Begin { session: 42, compression: Compression::Always, longest_idle, devices };
+        let limits = Limits {
+            longest_idle: Some(Duration::from_secs(90)),
+            commands: 7,
+            longest_kernel: Some(Duration::from_millis(1)),
+            overrun_ends: true,
+            ..Limits::NONE
+        };
+        let begin = Begin { session: 42, compression: Compression::Always, limits, devices: vec![1, u64::MAX] };
         let (board, memfd) = SessionBoard::create(&begin.devices).unwrap();
         ours.hand_over(&begin, socket.as_fd(), memfd.as_fd()).unwrap();
         drop(socket);

@@ -14,6 +14,7 @@ mod broker;
 mod channel;
 mod process;
 mod sensors;
+mod turn;
 mod worker;
 
 pub use broker::{ServeError, ServeSettings, WorkerCommand, serve};

@@ -2,8 +2,11 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, Subcommand};
 use telecl_config::Address;
+
+use super::share::ShareArgs;
+use super::tenants::TenantsArgs;
 
 /// Measure what telecl costs on this machine
 ///
@@ -14,13 +17,17 @@ use telecl_config::Address;
 ///
 /// Without --service, a private service over this machine's own devices is started, and ends with the command.
 #[derive(Debug, Args)]
-#[command(after_help = "\
+#[command(
+    args_conflicts_with_subcommands = true,
+    after_help = "\
 Examples:
   telecl bench                                  everything, a minute or two
   telecl bench --quick                          less certain, some seconds
   telecl bench --only launch-finish,read-4      only these tests
   telecl bench --device H200 --json bench.json  another device; all rounds as JSON
   telecl bench --service node7 --service unix:/run/telecl.sock
+  telecl bench share -- hashcat ...             something else: several copies of a program at once
+  telecl bench tenants                          and how fairly tenants share a device
 
 Tests:
   launch-stream   empty kernels in a row, then clFinish; enqueue-call is the enqueue alone
@@ -45,8 +52,11 @@ than 10 rounds: the lowest or the highest). The OpenCL loader must obey OCL_ICD_
 and the Khronos loader do; where another comes first, set LD_LIBRARY_PATH or TELECL_OPENCL_LIBRARY.
 
 Exit codes: 0 if everything could be measured, whether or not bars are met; 1 if a test failed, or
-every way through telecl; 3 if there is no device.")]
+every way through telecl; 3 if there is no device."
+)]
 pub(crate) struct BenchArgs {
+    #[command(subcommand)]
+    pub(crate) other: Option<OtherBench>,
     /// Measure this service instead of a private one; may be repeated
     #[arg(long = "service", value_name = "ADDRESS")]
     pub(crate) services: Vec<Address>,
@@ -74,4 +84,11 @@ pub(crate) struct BenchArgs {
     /// The driver's library [default: as for telecl run]
     #[arg(long, value_name = "PATH")]
     pub(crate) driver: Option<PathBuf>,
+}
+
+/// Benches of their own.
+#[derive(Debug, Subcommand)]
+pub(crate) enum OtherBench {
+    Share(ShareArgs),
+    Tenants(TenantsArgs),
 }

@@ -11,10 +11,11 @@ use clap::{Args, ValueEnum};
 use rustix::process::{Signal, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize};
 use telecl_opencl::{Device, Library, Platform};
-use telecl_probe::Rig;
+use telecl_probe::{Rig, Spinner};
 use telecl_sys::*;
 
 use super::measure::Bench;
+use super::tenants::{self, Task};
 use crate::exit::{Exit, Failure, Outcome, print};
 
 #[derive(Debug, Args)]
@@ -47,6 +48,10 @@ pub(crate) enum Request {
     Run { test: String, count: u32 },
     /// Launch and finish for so many milliseconds. The values are launches and seconds.
     LaunchFor { milliseconds: u64 },
+    /// Get a device ready for what follows. The answer is [`Reply::Ready`].
+    OpenLoad(Wanted),
+    /// Load it.
+    Load(Task),
 }
 
 /// Which device to use.
@@ -90,11 +95,11 @@ pub(crate) fn bench_child(args: &BenchChildArgs) -> Outcome {
 }
 
 fn answer_all() -> Outcome {
-    let mut bench = None;
+    let mut desk = Desk::default();
     for line in io::stdin().lock().lines() {
         let Ok(line) = line else { break };
         let reply = match serde_json::from_str(&line) {
-            Ok(request) => answer(&mut bench, request).unwrap_or_else(Reply::Error),
+            Ok(request) => answer(&mut desk, request).unwrap_or_else(Reply::Error),
             Err(error) => Reply::Error(format!("not a request: {error}")),
         };
         say(&reply);
@@ -102,24 +107,41 @@ fn answer_all() -> Outcome {
     Ok(Exit::Ok)
 }
 
-fn answer(bench: &mut Option<Bench>, request: Request) -> Result<Reply, String> {
-    if let Request::Open(wanted) = request {
-        let (platform, device) = choose(&wanted)?;
-        let rig = Rig::new(&platform, &device).map_err(|failure| failure.to_string())?;
-        *bench = Some(Bench::new(rig));
-        return Ok(Reply::Ready(describe(&platform, &device)));
-    }
-    let bench = bench.as_mut().ok_or("no device is open")?;
+/// What has been got ready.
+#[derive(Default)]
+struct Desk {
+    bench: Option<Bench>,
+    load: Option<Spinner>,
+}
+
+fn answer(desk: &mut Desk, request: Request) -> Result<Reply, String> {
+    const CLOSED: &str = "no device is open";
     match request {
+        Request::Open(wanted) => {
+            let (platform, device) = choose(&wanted)?;
+            let rig = Rig::new(&platform, &device).map_err(|failure| failure.to_string())?;
+            desk.bench = Some(Bench::new(rig));
+            Ok(Reply::Ready(describe(&platform, &device)))
+        }
         Request::Run { test, count } => {
+            let bench = desk.bench.as_mut().ok_or(CLOSED)?;
             bench.run(&test, count).map(Reply::Values).map_err(|trouble| trouble.to_string())
         }
         Request::LaunchFor { milliseconds } => {
+            let bench = desk.bench.as_mut().ok_or(CLOSED)?;
             let (launched, seconds) =
                 bench.launch_for(Duration::from_millis(milliseconds)).map_err(|error| error.to_string())?;
             Ok(Reply::Values(vec![launched as f64, seconds]))
         }
-        Request::Open(_) => Err("a device is open already".to_owned()),
+        Request::OpenLoad(wanted) => {
+            let (platform, device) = choose(&wanted)?;
+            desk.load = Some(Spinner::new(&platform, &device).map_err(|failure| failure.to_string())?);
+            Ok(Reply::Ready(describe(&platform, &device)))
+        }
+        Request::Load(task) => {
+            let spinner = desk.load.as_ref().ok_or(CLOSED)?;
+            tenants::run(spinner, &task).map(Reply::Values).map_err(|error| error.to_string())
+        }
     }
 }
 

@@ -3,7 +3,8 @@
 //! For each path (the vendor's driver alone, a service over TCP, one over shared memory) there is a
 //! child process that measures (`child.rs`, `measure.rs`). `rounds.rs` asks them in turn, `limits.rs`
 //! measures what the machine itself can do, `bars.rs` knows what is expected, and `report.rs` puts it
-//! together for `text.rs`, `markdown.rs` and `svg.rs`.
+//! together for `text.rs`, `markdown.rs` and `svg.rs`. `share/` and `tenants/` are
+//! benches of their own.
 
 mod args;
 mod bars;
@@ -20,13 +21,16 @@ mod path;
 mod progress;
 mod report;
 mod rounds;
+mod share;
 mod stats;
 mod svg;
 mod talk;
+mod tenants;
 mod text;
 
 use std::fs;
 
+use self::args::OtherBench;
 use self::catalog::{Manner, TESTS, Test};
 use self::child::Wanted;
 use self::limits::Meter;
@@ -39,8 +43,18 @@ use crate::exit::{Exit, Failure, Outcome, print};
 
 pub(crate) use self::args::BenchArgs;
 pub(crate) use self::child::{BenchChildArgs, bench_child};
+pub(crate) use self::share::{BenchCopyArgs, bench_copy};
 
 pub(crate) fn bench(args: &BenchArgs) -> Outcome {
+    match &args.other {
+        Some(OtherBench::Share(args)) => share::share(args),
+        Some(OtherBench::Tenants(args)) => tenants::tenants(args),
+        None => cost(args),
+    }
+}
+
+/// What telecl costs, on all paths.
+fn cost(args: &BenchArgs) -> Outcome {
     let tests = tests(args)?;
     let effort = Effort { rounds: args.rounds.unwrap_or(if args.quick { 5 } else { 11 }), quick: args.quick };
     let mut notes = Vec::new();

@@ -40,7 +40,8 @@ pub(crate) fn spread(part: f64) -> String {
     }
 }
 
-fn three_digits(value: f64) -> String {
+/// `12.3`.
+pub(crate) fn three_digits(value: f64) -> String {
     let digits = match value.abs() {
         large if large >= 99.95 => 0,
         middle if middle >= 9.995 => 1,

@@ -1,7 +1,10 @@
 //! The ways from a program to a device that are compared: a name, an address and an environment.
 
 use std::ffi::OsString;
+use std::fs;
 use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path as FilePath, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -10,8 +13,9 @@ use serde::Serialize;
 use telecl_config::{Address, INSIDE_SERVICE};
 
 use crate::exit::{Exit, Failure};
-use crate::keeper::{self, Duty};
-use crate::{launch, survey};
+use crate::keeper::{self, Duty, Serving};
+use crate::launch;
+use crate::survey::{self, Answer};
 
 /// A way from a program to a device.
 #[derive(Clone, Debug)]
@@ -23,6 +27,8 @@ pub(crate) struct Path {
     pub(crate) address: Option<Address>,
     /// What a program finds in its environment, or must not find there.
     variables: Vec<(&'static str, Option<OsString>)>,
+    /// The user who is to measure, if that is another, and the executable that this user can reach.
+    user: Option<(u32, PathBuf)>,
 }
 
 /// What lies between, which decides what can be expected.
@@ -41,9 +47,9 @@ pub(crate) enum Kind {
 
 impl Path {
     /// The vendor's driver, through the system's loader. A telecl driver that is installed there stays silent.
-    fn direct() -> Path {
+    pub(crate) fn direct() -> Path {
         let variables = vec![(INSIDE_SERVICE, Some("1".into())), ("TELECL_SERVICES", None)];
-        Path { name: "direct".to_owned(), kind: Kind::Direct, address: None, variables }
+        Path { name: "direct".to_owned(), kind: Kind::Direct, address: None, variables, user: None }
     }
 
     fn through(name: String, kind: Kind, address: &Address, place: &Place) -> Path {
@@ -53,34 +59,133 @@ impl Path {
         let shared_memory = if kind == Kind::SharedMemory { "1" } else { "0" };
         let others = [(INSIDE_SERVICE, None), ("TELECL_SHARED_MEMORY", Some(shared_memory.into()))];
         let variables = variables.chain(others).collect();
-        Path { name, kind, address: Some(address.clone()), variables }
+        Path { name, kind, address: Some(address.clone()), variables, user: None }
     }
 
     /// Direct, TCP and shared memory, which lead nowhere.
     #[cfg(test)]
     pub(crate) fn samples() -> Vec<Path> {
-        let path = |name: &str, kind| Path { name: name.to_owned(), kind, address: None, variables: Vec::new() };
+        let path =
+            |name: &str, kind| Path { name: name.to_owned(), kind, address: None, variables: Vec::new(), user: None };
         vec![path("direct", Kind::Direct), path("tcp", Kind::Tcp), path("shared memory", Kind::SharedMemory)]
     }
 
     /// `telecl bench-child` in the environment of this path.
     pub(crate) fn command(&self) -> io::Result<Command> {
-        let mut command = Command::new(std::env::current_exe()?);
+        let mut command = match &self.user {
+            Some((user, executable)) => {
+                let mut command = Command::new(executable);
+                command.uid(*user).gid(*user).current_dir("/");
+                // Files that are somebody else's.
+                command.env_remove("HOME").env_remove("XDG_CONFIG_HOME").env_remove("TELECL_CONFIG");
+                command
+            }
+            None => Command::new(std::env::current_exe()?),
+        };
         command.arg("bench-child");
+        self.lead(&mut command);
+        Ok(command)
+    }
+
+    /// The same for another user, who can reach this executable.
+    pub(crate) fn for_user(mut self, user: u32, executable: PathBuf) -> Path {
+        self.user = Some((user, executable));
+        self
+    }
+
+    /// Puts a program on this path.
+    pub(crate) fn lead(&self, command: &mut Command) {
         for (name, value) in &self.variables {
             match value {
                 Some(value) => command.env(name, value),
                 None => command.env_remove(name),
             };
         }
-        Ok(command)
     }
 }
 
 /// The driver, and the directory that names it to loaders. A keeper removes it.
+#[derive(Debug)]
 struct Place {
     driver: PathBuf,
     directory: PathBuf,
+}
+
+/// A private service over this machine's own devices, which ends with this process.
+#[derive(Debug)]
+pub(crate) struct Private {
+    place: Place,
+    socket: Address,
+    tcp: Vec<Address>,
+}
+
+impl Private {
+    /// Starts it, with a policy if there is one.
+    pub(crate) fn start(driver: Option<&FilePath>, policy: Option<&str>, warm: bool) -> Result<Private, Failure> {
+        let driver = launch::find_driver(driver)?;
+        let directory = launch::make_directory(&driver)?;
+        let socket = launch::private_address(directory.path());
+        let policy = match policy {
+            Some(text) => {
+                let file = directory.path().join("policy.toml");
+                super::write(&file, text)?;
+                Some(file)
+            }
+            None => None,
+        };
+        let any_port = Address::Tcp { host: "127.0.0.1".to_owned(), port: 0 };
+        let kept = keeper::start(directory, Duty::Service(Serving { listen: vec![any_port], policy, warm }))?;
+        Ok(Private { place: Place { driver, directory: kept.directory }, socket, tcp: kept.addresses })
+    }
+
+    pub(crate) fn shared_memory(&self) -> Path {
+        Path::through("shared memory".to_owned(), Kind::SharedMemory, &self.socket, &self.place)
+    }
+
+    pub(crate) fn over_tcp(&self) -> Option<Path> {
+        self.tcp.first().map(|address| Path::through("tcp".to_owned(), Kind::Tcp, address, &self.place))
+    }
+
+    /// To another service, with the same driver.
+    pub(crate) fn elsewhere(&self, answer: &Answer) -> Path {
+        Path::through(answer.address.to_string(), kind(answer), &answer.address, &self.place)
+    }
+
+    pub(crate) fn socket(&self) -> &Address {
+        &self.socket
+    }
+
+    /// Lets all users of the machine use the service, with copies of what they may not be able to reach.
+    pub(crate) fn open_to_all(&mut self) -> io::Result<()> {
+        let Place { driver, directory } = &mut self.place;
+        let copy = directory.join(launch::DRIVER);
+        fs::copy(&*driver, &copy)?;
+        let executable = directory.join("telecl");
+        fs::copy(std::env::current_exe()?, &executable)?;
+        launch::name_driver(directory, &copy)?;
+        *driver = copy;
+        let open = |path: &FilePath, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode));
+        open(driver, 0o644)?;
+        open(&executable, 0o755)?;
+        if let Address::Unix(socket) = &self.socket {
+            open(socket, 0o666)?;
+        }
+        open(directory, 0o711)
+    }
+
+    /// After [`Private::open_to_all`]: this executable, where all can reach it.
+    pub(crate) fn executable(&self) -> PathBuf {
+        self.place.directory.join("telecl")
+    }
+}
+
+/// What lies between here and a service that has answered.
+fn kind(answer: &Answer) -> Kind {
+    match (&answer.address, answer.same_node) {
+        (Address::Unix(_), _) => Kind::SharedMemory,
+        (Address::Tcp { .. }, true) => Kind::Tcp,
+        (Address::Tcp { .. }, false) => Kind::Remote,
+    }
 }
 
 /// All paths; without services, over a private one that ends with this process. `notes` gets what is left out.
@@ -89,30 +194,20 @@ pub(crate) fn all(
     services: &[Address],
     notes: &mut Vec<String>,
 ) -> Result<Vec<Path>, Failure> {
-    let driver = launch::find_driver(driver)?;
-    let directory = launch::make_directory(&driver)?;
     let mut paths = vec![Path::direct()];
     if services.is_empty() {
-        let socket = launch::private_address(directory.path());
-        let any_port = Address::Tcp { host: "127.0.0.1".to_owned(), port: 0 };
-        let kept = keeper::start(directory, Duty::Service, &[any_port])?;
-        let place = Place { driver, directory: kept.directory };
-        for address in &kept.addresses {
-            paths.push(Path::through("tcp".to_owned(), Kind::Tcp, address, &place));
-        }
-        paths.push(Path::through("shared memory".to_owned(), Kind::SharedMemory, &socket, &place));
+        let private = Private::start(driver, None, false)?;
+        paths.extend(private.over_tcp());
+        paths.push(private.shared_memory());
         return Ok(paths);
     }
-    let place = Place { driver, directory: keeper::start(directory, Duty::Directory, &[])?.directory };
+    let driver = launch::find_driver(driver)?;
+    let directory = launch::make_directory(&driver)?;
+    let place = Place { driver, directory: keeper::start(directory, Duty::Directory)?.directory };
     for answer in survey::ask_all(services, Duration::from_secs(5)) {
         match answer {
             Ok(answer) => {
-                let kind = match (&answer.address, answer.same_node) {
-                    (Address::Unix(_), _) => Kind::SharedMemory,
-                    (Address::Tcp { .. }, true) => Kind::Tcp,
-                    (Address::Tcp { .. }, false) => Kind::Remote,
-                };
-                paths.push(Path::through(answer.address.to_string(), kind, &answer.address, &place));
+                paths.push(Path::through(answer.address.to_string(), kind(&answer), &answer.address, &place));
             }
             Err(silence) => {
                 notes.push(format!("{} is left out: {}. {}", silence.address, silence.reason, silence.advice));

@@ -14,7 +14,7 @@ const TOP: f64 = 118.0;
 const BAR: f64 = 13.0;
 const GAP: f64 = 11.0;
 /// For the paths in their order. Readable on white and on black, and by people who do not see all colours.
-const COLOURS: [&str; 5] = ["#3b82c4", "#e08a1e", "#4c9f70", "#b0609f", "#8a8a8a"];
+pub(crate) const COLOURS: [&str; 5] = ["#3b82c4", "#e08a1e", "#4c9f70", "#b0609f", "#8a8a8a"];
 
 /// A self-contained SVG file that follows the light or dark mode of whoever looks at it.
 pub(crate) fn svg(report: &Report) -> String {
@@ -68,11 +68,12 @@ pub(crate) fn svg(report: &Report) -> String {
     svg
 }
 
-const STYLE: &str = "<style>\
+/// Of all pictures.
+pub(crate) const STYLE: &str = "<style>\
     .paper{fill:#fff}text{fill:#1b1f24}.quiet{fill:#626a73}.grid{stroke:#e3e6e9}.one{stroke:#626a73;stroke-width:1.5}\
-    .limit{stroke:#1b1f24;stroke-width:2}\
+    .limit{stroke:#1b1f24;stroke-width:2}.halo{paint-order:stroke;stroke:#fff;stroke-width:3}\
     @media(prefers-color-scheme:dark){.paper{fill:#14171b}text{fill:#e6e9ec}.quiet{fill:#9aa3ad}.grid{stroke:#2b3036}\
-    .one{stroke:#9aa3ad}.limit{stroke:#e6e9ec}}</style>\n";
+    .one{stroke:#9aa3ad}.limit{stroke:#e6e9ec}.halo{stroke:#14171b}}</style>\n";
 
 fn legend(svg: &mut String, report: &Report, drawn: &[usize]) {
     let mut x = 16.0;
@@ -169,33 +170,34 @@ fn steps() -> impl DoubleEndedIterator<Item = f64> {
     [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0].into_iter()
 }
 
-fn escape(text: &str) -> String {
+pub(crate) fn escape(text: &str) -> String {
     let clean = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect::<String>();
     clean.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+/// Every tag is closed, in order, and no `<` or `&` stands alone.
+#[cfg(test)]
+pub(crate) fn assert_well_formed(xml: &str) {
+    let mut open = Vec::new();
+    for part in xml.split('<').skip(1) {
+        let (tag, text) = part.split_once('>').unwrap_or_else(|| panic!("no end: {part}"));
+        assert_eq!(tag.matches('"').count() % 2, 0, "{tag}");
+        for entity in text.split('&').skip(1) {
+            assert!(["amp;", "lt;", "gt;", "quot;"].iter().any(|known| entity.starts_with(known)), "{entity}");
+        }
+        match tag.strip_prefix('/') {
+            Some(name) => assert_eq!(open.pop(), Some(name), "{part}"),
+            None if tag.ends_with('/') => {}
+            None => open.push(tag.split(' ').next().unwrap_or_default()),
+        }
+    }
+    assert!(open.is_empty(), "left open: {open:?}");
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::bench::report::sample;
-
-    /// Every tag is closed, in order, and no `<` or `&` stands alone.
-    fn assert_well_formed(xml: &str) {
-        let mut open = Vec::new();
-        for part in xml.split('<').skip(1) {
-            let (tag, text) = part.split_once('>').unwrap_or_else(|| panic!("no end: {part}"));
-            assert_eq!(tag.matches('"').count() % 2, 0, "{tag}");
-            for entity in text.split('&').skip(1) {
-                assert!(["amp;", "lt;", "gt;", "quot;"].iter().any(|known| entity.starts_with(known)), "{entity}");
-            }
-            match tag.strip_prefix('/') {
-                Some(name) => assert_eq!(open.pop(), Some(name), "{part}"),
-                None if tag.ends_with('/') => {}
-                None => open.push(tag.split(' ').next().unwrap_or_default()),
-            }
-        }
-        assert!(open.is_empty(), "left open: {open:?}");
-    }
 
     #[test]
     fn the_picture_is_well_formed_and_names_what_it_shows() {

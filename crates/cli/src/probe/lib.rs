@@ -6,7 +6,9 @@
 mod addition;
 mod library;
 mod rig;
+mod spin;
 
 pub use addition::{Failure, add_vectors};
 pub use library::{Loader, OpenError, Opened, open};
 pub use rig::{CHUNK, PAGE, Rig};
+pub use spin::Spinner;

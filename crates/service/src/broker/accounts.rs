@@ -99,13 +99,17 @@ struct Present {
     who: Arc<Who>,
     board: Option<Arc<SessionBoard>>,
     devices: Vec<u64>,
+    /// As somebody saw it last.
+    before: Figures,
 }
 
 impl Present {
-    fn seen(&self) -> Seen {
+    fn seen(&mut self) -> Seen {
         let mut figures =
             self.board.as_ref().map(|board| Figures::read(board, self.who.since.elapsed())).unwrap_or_default();
         figures.uses(&self.devices);
+        figures.no_less_than(&self.before);
+        self.before.clone_from(&figures);
         Seen { who: Arc::clone(&self.who), works: self.board.is_some(), devices: self.devices.clone(), figures }
     }
 }
@@ -143,7 +147,10 @@ impl Accounts {
     pub(crate) fn open(&self, who: Who) {
         let mut state = self.lock();
         state.account(&who.tenant).present += 1;
-        state.sessions.insert(who.session, Present { who: Arc::new(who), board: None, devices: Vec::new() });
+        state.sessions.insert(
+            who.session,
+            Present { who: Arc::new(who), board: None, devices: Vec::new(), before: Figures::default() },
+        );
         state.fold(MOST_TENANTS);
     }
 
@@ -191,8 +198,8 @@ impl Accounts {
 
     /// Everything, of one moment.
     pub(crate) fn snapshot(&self) -> Snapshot {
-        let state = self.lock();
-        let sessions: Vec<Seen> = state.sessions.values().map(Present::seen).collect();
+        let mut state = self.lock();
+        let sessions: Vec<Seen> = state.sessions.values_mut().map(Present::seen).collect();
         let mut tenants: BTreeMap<Tenant, Account> =
             state.tenants.iter().map(|(tenant, (account, _))| (tenant.clone(), account.clone())).collect();
         let others = state.others.clone();

@@ -46,7 +46,12 @@ impl Figures {
         }
         for (place, id) in board.devices().iter().enumerate() {
             let device = DeviceFigures(DeviceCount::ALL.map(|count| {
-                let value = board.device(place, count).load(Ordering::Relaxed);
+                let value = match count {
+                    DeviceCount::Busy => board.busy(place),
+                    // It is part of the above.
+                    DeviceCount::BusySince => 0,
+                    _ => board.device(place, count).load(Ordering::Relaxed),
+                };
                 if count.is_time() { value.min(age) } else { value }
             }));
             if device != DeviceFigures::default() {
@@ -54,6 +59,16 @@ impl Figures {
             }
         }
         figures
+    }
+
+    /// Takes over times that were longer when somebody looked before: for whoever looks again, they only grow.
+    pub(crate) fn no_less_than(&mut self, before: &Figures) {
+        for (id, then) in &before.devices {
+            let now = self.devices.entry(*id).or_default();
+            for time in DeviceCount::ALL.into_iter().filter(|count| count.is_time()) {
+                now.set(time, now.get(time).max(then.get(time)));
+            }
+        }
     }
 
     /// These devices have figures, if only zeros.
@@ -119,6 +134,15 @@ mod tests {
         sum.uses(&[7]);
         assert_eq!(sum.device(7), DeviceFigures::default());
         assert_eq!(sum.devices().count(), 2);
+        // What is under way counts, and is not forgotten while it ends.
+        board.device(0, DeviceCount::BusySince).store(crate::board::now() - 1_000_000_000, Ordering::Relaxed);
+        let running = Figures::read(&board, Duration::from_secs(60));
+        assert!((1_000_000_000..10_000_000_000).contains(&running.device(1).get(DeviceCount::Busy)));
+        board.device(0, DeviceCount::BusySince).store(0, Ordering::Relaxed);
+        let mut ended = Figures::read(&board, Duration::from_secs(60));
+        assert_eq!(ended.device(1).get(DeviceCount::Busy), 0);
+        ended.no_less_than(&running);
+        assert_eq!(ended.device(1).get(DeviceCount::Busy), running.device(1).get(DeviceCount::Busy));
         // Whatever a worker writes, nothing overflows.
         board.count(Count::BytesIn).store(u64::MAX, Ordering::Relaxed);
         let lies = Figures::read(&board, Duration::ZERO);

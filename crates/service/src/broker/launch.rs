@@ -2,7 +2,7 @@
 //! waited for.
 
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use super::pool::Worker;
 use super::registry::Joins;
 use super::{Broker, WorkerCommand, farewell};
 use crate::board::SessionBoard;
-use crate::channel::{Begin, Channel, Head, Kind};
+use crate::channel::{Begin, Channel, Done, Head, Kind};
 use crate::environment;
 use crate::process::exit_code;
 
@@ -87,8 +87,13 @@ fn run(
     debug!(session, worker = child.id(), "worker gets the session");
     broker.sessions.work(session, Pid::from_child(&child));
     // Given back when the process is gone: until then it has its devices.
-    let mut devices = DeviceClaims { broker, begin, tenant, held: Vec::new(), waiting: None };
-    let ending = match attend(broker, &mut devices, socket, joins, &channel) {
+    let board = SessionBoard::create(&begin.devices);
+    let (board, memfd) =
+        board.map_err(|error| give_up(socket.take(), &format!("cannot keep a session: {error}"), false))?;
+    let board = Arc::new(board);
+    broker.accounts.work(session, &board);
+    let mut devices = DeviceClaims { broker, begin, tenant, board, held: Vec::new(), waiting: None };
+    let ending = match attend(broker, &mut devices, memfd, socket, joins, &channel) {
         Ok(ending) => ending,
         Err(error) => {
             debug!(session, %error, "the worker's channel broke");
@@ -123,6 +128,7 @@ enum Ending {
 fn attend(
     broker: &Broker,
     devices: &mut DeviceClaims<'_>,
+    memfd: OwnedFd,
     socket: &mut Option<Stream>,
     joins: &Joins,
     channel: &Channel,
@@ -131,8 +137,6 @@ fn attend(
     let (begin, tenant) = (devices.begin, devices.tenant);
     // Each tenant is a trust domain: what a worker stores is code that others would run.
     let cache = broker.cache.client(begin.session, tenant.as_str(), Arc::clone(&mailbox));
-    let (board, memfd) = SessionBoard::create(&begin.devices)?;
-    broker.accounts.work(begin.session, &Arc::new(board));
     if let Some(socket) = socket {
         channel.hand_over(begin, socket.as_fd(), memfd.as_fd())?;
     }
@@ -173,6 +177,7 @@ fn attend(
             match head.kind {
                 Kind::Begun => *socket = None,
                 Kind::Admit => devices.ask(channel, head.number, &content)?,
+                Kind::Wants | Kind::Done => devices.take_turn(head, &content)?,
                 _ => ask(&cache, head, content)?,
             }
         } else if ready[2] && !begun {
@@ -186,6 +191,7 @@ struct DeviceClaims<'b> {
     broker: &'b Broker,
     begin: &'b Begin,
     tenant: &'b Tenant,
+    board: Arc<SessionBoard>,
     held: Vec<(Vec<u64>, Claim<'b>)>,
     waiting: Option<Waiting<'b>>,
 }
@@ -218,6 +224,20 @@ impl DeviceClaims<'_> {
         Ok(())
     }
 
+    /// The worker wants a turn on a device, or has had one.
+    fn take_turn(&self, head: Head, content: &[u8]) -> io::Result<()> {
+        let broken = || io::Error::new(io::ErrorKind::InvalidData, "a worker has no such device, or no such turn");
+        let place = usize::try_from(head.number).ok();
+        let device = *place.and_then(|place| self.begin.devices.get(place)).ok_or_else(broken)?;
+        if head.kind == Kind::Wants {
+            self.broker.turns.wants(self.begin.session, device);
+        } else {
+            let done = Done::parse(content).map_err(|_| broken())?;
+            self.broker.turns.done(self.begin.session, device, done);
+        }
+        Ok(())
+    }
+
     /// Tells the worker if its wait is over.
     fn look(&mut self, channel: &Channel) -> io::Result<()> {
         let Some(mut waiting) = self.waiting.take() else { return Ok(()) };
@@ -225,6 +245,10 @@ impl DeviceClaims<'_> {
             let Waiting { number, devices, claim } = waiting;
             self.broker.accounts.admit(self.begin.session, &devices);
             self.broker.accounts.waited(self.tenant, claim.waited(), true);
+            let grant = self.broker.rules.current().for_tenant(self.tenant);
+            for device in &devices {
+                self.broker.turns.join(*device, self.begin.session, &grant, &self.board);
+            }
             self.held.push((devices, claim));
             return channel.send(Head::new(Kind::Admitted).number(number), &[]);
         }
@@ -236,6 +260,12 @@ impl DeviceClaims<'_> {
         let reason = waiting.claim.refusal();
         warn!(session = self.begin.session, tenant = %self.tenant, reason, "session refused a device");
         channel.send(Head::new(Kind::Refused).number(waiting.number), reason.as_bytes())
+    }
+}
+
+impl Drop for DeviceClaims<'_> {
+    fn drop(&mut self) {
+        self.broker.turns.leave(self.begin.session);
     }
 }
 
@@ -263,7 +293,9 @@ fn ask(cache: &Client<'_>, head: Head, content: Vec<u8>) -> io::Result<()> {
         | Kind::Join
         | Kind::Admit
         | Kind::Admitted
-        | Kind::Refused => {
+        | Kind::Refused
+        | Kind::Wants
+        | Kind::Done => {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "a worker says nothing of the kind"));
         }
     }

@@ -29,6 +29,7 @@ mod scratch;
 mod sensors;
 mod session;
 mod stop;
+mod turns;
 
 use std::ffi::OsString;
 use std::io;
@@ -54,6 +55,7 @@ use self::rules::Rules;
 use self::scratch::Scratch;
 use self::sensors::Readings;
 use self::stop::Signals;
+use self::turns::Turns;
 
 /// What a service is told at its start.
 #[derive(Clone, Debug)]
@@ -138,6 +140,8 @@ pub enum ServeError {
     Scratch { cause: io::Error },
     #[error("cannot start what starts workers: {0}")]
     Spawner(io::Error),
+    #[error("cannot start what shares devices: {0}")]
+    Turns(io::Error),
     #[error("cannot wait for connections: {0}")]
     Wait(io::Error),
 }
@@ -149,6 +153,7 @@ struct Broker {
     offer: Arc<Offer>,
     rules: Arc<Rules>,
     admission: Admission,
+    turns: Arc<Turns>,
     node: String,
     /// The path of the Unix socket; empty if there is none.
     socket: String,
@@ -182,6 +187,7 @@ pub fn serve(settings: ServeSettings, ready: impl FnOnce(&[Address])) -> Result<
     let directory = settings.cache_dir.as_ref().map(|directory| directory.join("programs"));
     let broker = Arc::new(Broker {
         admission: Admission::new(Arc::clone(&rules), Arc::clone(&offer)),
+        turns: Arc::new(Turns::new(offer.device_ids())),
         rules,
         accounting: Accounting::new(settings.accounting.clone()),
         sensors: Arc::new(Readings::new(&settings.worker, &offer)),
@@ -202,6 +208,7 @@ pub fn serve(settings: ServeSettings, ready: impl FnOnce(&[Address])) -> Result<
         scratch,
     });
     pool::start(&broker).map_err(ServeError::Spawner)?;
+    broker.turns.start().map_err(ServeError::Turns)?;
     if let Some(page) = &page {
         page.serve(&broker).map_err(ServeError::Spawner)?;
     }
@@ -220,6 +227,7 @@ pub fn serve(settings: ServeSettings, ready: impl FnOnce(&[Address])) -> Result<
         |told| {
             if broker.rules.look(told) {
                 broker.admission.reconsider();
+                broker.turns.reconsider(&broker.rules.current());
             }
         },
     );

@@ -81,6 +81,11 @@ impl Offer {
         self.known.iter().find(|known| known.id == id).map(|known| known.facts())
     }
 
+    /// The numbers of all devices.
+    pub(crate) fn device_ids(&self) -> impl Iterator<Item = u64> {
+        self.known.iter().map(|known| known.id)
+    }
+
     /// The numbers of the devices that a policy allows.
     pub(crate) fn allowed(&self, devices: &Devices) -> Vec<u64> {
         self.known.iter().filter(|known| devices.allow(&known.facts())).map(|known| known.id).collect()

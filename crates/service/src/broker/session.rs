@@ -1,6 +1,7 @@
 //! The life of one connection, from accept to the end of its worker.
 
 use std::io;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread;
@@ -10,7 +11,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::sockopt;
 use telecl_net::{FrameSender, Stream};
-use telecl_policy::{Origin, Tenant};
+use telecl_policy::{Origin, Overrun, Tenant};
 use telecl_wire::PROTOCOL_VERSION;
 use telecl_wire::handshake::{Join, Refused, Welcome};
 use tracing::{debug, info, warn};
@@ -22,7 +23,7 @@ use super::greeting::{Caller, First, Introduction, Unwelcome, read_introduction,
 use super::peer::{self, User};
 use super::registry::Joins;
 use super::{Broker, farewell, inspect, launch};
-use crate::channel::Begin;
+use crate::channel::{Begin, Limits};
 use crate::process::round_trip;
 
 /// How many connections may be about to introduce themselves. Each costs a thread for at most the handshake timeout.
@@ -99,8 +100,8 @@ fn attend(stream: Stream, peer: String, stranger: Stranger) {
     let entered = telecl_net::random_secret().and_then(|secret| {
         let joins = broker.sessions.enter(session, stream.try_clone()?, secret)?;
         let compression = caller.compression.and(broker.settings.compression);
-        let Admitted { tenant, devices, longest_idle, limited, .. } = admitted;
-        let begin = Begin { session, compression, longest_idle, devices };
+        let Admitted { tenant, devices, limits, limited, .. } = admitted;
+        let begin = Begin { session, compression, limits, devices };
         Ok(Conversation { broker: &broker, tenant, limited, begin, secret, joins })
     });
     let conversation = match entered {
@@ -136,7 +137,7 @@ struct Admitted {
     tenant: Tenant,
     user: Option<User>,
     devices: Vec<u64>,
-    longest_idle: Option<Duration>,
+    limits: Limits,
     /// Whether it may have to wait, or be refused, when it wants to compute.
     limited: bool,
 }
@@ -165,7 +166,14 @@ impl Admitted {
         }
         let places = devices.iter().map(|id| Place::Device(*id)).chain([Place::Tenant(tenant.clone())]);
         let limited = broker.admission.is_limited(&policy, places);
-        Ok(Admitted { tenant, user, devices, longest_idle: grant.longest_idle.value, limited })
+        let limits = Limits {
+            longest_idle: grant.longest_idle.value,
+            commands: grant.commands.value.map_or(u32::MAX, NonZeroU32::get),
+            longest_build: grant.longest_build.value,
+            longest_kernel: grant.longest_kernel.value,
+            overrun_ends: grant.kernel_overrun.value == Overrun::End,
+        };
+        Ok(Admitted { tenant, user, devices, limits, limited })
     }
 }
 

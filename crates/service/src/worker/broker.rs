@@ -120,7 +120,7 @@ impl Broker {
         self.send(Head::new(Kind::Forget).key(key), &[]);
     }
 
-    fn send(&self, head: Head, content: &[u8]) -> bool {
+    pub(super) fn send(&self, head: Head, content: &[u8]) -> bool {
         let _turn = self.sending.lock().unwrap_or_else(PoisonError::into_inner);
         match self.channel.send(head, content) {
             Ok(()) => true,

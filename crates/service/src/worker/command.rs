@@ -10,6 +10,7 @@ use super::completion::{Report, Token};
 use super::event::EventEntry;
 use super::link::About;
 use super::memory::{to_usize, to_usizes, within};
+use super::pace::Likeness;
 use super::pending::Weight;
 use super::session::Session;
 use super::vendor;
@@ -25,7 +26,19 @@ impl Session {
         all: bool,
         enqueue: impl FnOnce(&Session, &Queue, &Order<'_>) -> ClResult<Option<Event>>,
     ) {
-        if let Err(error) = self.try_enqueue(command, all, enqueue) {
+        self.enqueue_like(about, command, Likeness::of(about.0.into(), 0), all, enqueue);
+    }
+
+    /// As [`Session::enqueue`], for a command that takes as long as others like it.
+    fn enqueue_like(
+        &mut self,
+        about: (u16, &'static str),
+        command: &Command<'_>,
+        like: Likeness,
+        all: bool,
+        enqueue: impl FnOnce(&Session, &Queue, &Order<'_>) -> ClResult<Option<Event>>,
+    ) {
+        if let Err(error) = self.try_enqueue(command, like, all, enqueue) {
             self.command_failed(about, command, error);
         }
     }
@@ -33,27 +46,30 @@ impl Session {
     fn try_enqueue(
         &mut self,
         command: &Command<'_>,
+        like: Likeness,
         all: bool,
         enqueue: impl FnOnce(&Session, &Queue, &Order<'_>) -> ClResult<Option<Event>>,
     ) -> ClResult<()> {
         self.make_way(command);
+        let pass = self.pass(command, like, all)?;
         let entry = self.queues.get(command.queue)?;
         let (mut order, mut after) = self.order_after(command)?;
         // Its own event is noticed sooner than that of a marker behind it. NVIDIA's driver (580) takes as long for either.
         let last = self.is_last && !self.candid && entry.ends.is_in_order();
-        if command.event != 0 || last {
+        if command.event != 0 || last || pass.with_event {
             order = order.with_event();
         }
-        let event = enqueue(self, &entry.queue, &order)?;
+        let event = enqueue(self, &entry.queue, &order)?.map(Arc::new);
         drop(order);
         entry.ends.note_command();
         after.extend(entry.before(all));
-        match event {
-            Some(event) if command.event != 0 => self.report_end(command, Arc::new(event), after),
-            Some(event) => entry.ends.on_end(&Arc::new(event), Weight::Silent, |_, _| {}),
+        match &event {
+            Some(event) if command.event != 0 => self.report_end(command, Arc::clone(event), after),
+            Some(event) => entry.ends.on_end(event, Weight::Silent, |_, _| {}),
             None if command.event != 0 => return Err(ClError(CL_OUT_OF_RESOURCES)),
             None => {}
         }
+        self.passed(pass, event.as_ref());
         self.enqueued(command.queue);
         Ok(())
     }
@@ -105,7 +121,9 @@ impl Session {
         if let Err(error) = self.try_set_args(request.kernel, &request.args) {
             return self.command_failed(about, &request.command, error);
         }
-        self.enqueue(about, &request.command, false, |session, queue, order| {
+        let size = request.global.iter().fold(1, |size: u64, items| size.wrapping_mul(*items));
+        let like = Likeness::of(request.kernel, size);
+        self.enqueue_like(about, &request.command, like, false, |session, queue, order| {
             let kernel = session.kernels.get(request.kernel)?.runnable()?;
             let dimensions = request.dimensions as usize;
             // CL_INVALID_WORK_DIMENSION if work_dim is not a valid value (i.e. a value between 1 and 3).
@@ -236,6 +254,9 @@ impl Session {
                 entry.fence.extend(waits);
             }
             self.completion.prune(&mut entry.fence);
+            if entry.out_of_order {
+                entry.blockers.extend(&self.last_blockers);
+            }
         }
     }
 }

@@ -20,10 +20,11 @@ use telecl_wire::reply::{Completed, ContextNotice, Data, Reply, StatusReached};
 
 use super::link::Link;
 use super::output::Output;
-use super::pending::{Ends, Lanes, Pending, Weight};
+use super::pending::{Ends, Lanes, Loose, Pending, Weight};
 use super::staging::Chunk;
 use super::start::{VENDOR_STACK, guarded};
 use super::table::IdHash;
+use super::turns::Turns;
 use crate::board::Count;
 
 /// How often events are looked at while something is open: soon after a failure, seldom otherwise.
@@ -244,8 +245,12 @@ impl Completion {
     }
 
     /// What notices the end of a new queue's commands. `candid` says that an event's status tells of every failure.
-    pub(crate) fn ends(&self, out_of_order: bool, candid: bool) -> Ends {
-        if out_of_order { Ends::OutOfOrder(self.0.pending.clone()) } else { Ends::InOrder(self.0.lanes.add(candid)) }
+    pub(crate) fn ends(&self, out_of_order: bool, candid: bool, turns: Arc<Turns>) -> Ends {
+        if out_of_order {
+            Ends::OutOfOrder(Loose::new(self.0.pending.clone(), turns))
+        } else {
+            Ends::InOrder(self.0.lanes.add(candid, turns))
+        }
     }
 
     pub(crate) fn lanes(&self) -> &Lanes {

@@ -1,5 +1,6 @@
 //! Events: those of commands, and those that the program sets.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use telecl_opencl::{ClError, ClResult, Event, Order};
@@ -24,6 +25,9 @@ impl Session {
         let made = self.context(request.context).and_then(|context| context.create_user_event());
         let made = made.map(|event| EventEntry { event: Arc::new(event), queue: 0, token: None });
         self.link.created(CreateUserEvent::OPCODE, "CreateUserEvent", request.context, request.id, &made);
+        if made.is_ok() {
+            self.unset.insert(request.id, HashSet::new());
+        }
         self.events.insert(request.id, made);
     }
 
@@ -32,7 +36,9 @@ impl Session {
         if self.unflushed {
             self.flush_queues();
         }
+        self.pass_unblocked(request.event);
         let set = self.events.get(request.event).and_then(|entry| entry.event.set_status(request.status));
+        self.unblock(request.event);
         if request.status < CL_COMPLETE {
             self.completion.lanes().note_failure();
             // Some drivers say nothing about what fails because of it.
@@ -49,6 +55,9 @@ impl Session {
     pub(super) fn release_event(&mut self, id: u64) {
         self.enqueue_open_read_of(id);
         self.events.remove(id);
+        if !self.blocked_events.is_empty() {
+            self.blocked_events.remove(&id);
+        }
     }
 
     /// Asks the vendor to be told; a status that it never reports is no error, for the end comes anyway.

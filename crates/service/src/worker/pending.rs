@@ -24,6 +24,7 @@ use telecl_sys::CL_COMPLETE;
 use super::link::Link;
 use super::staging::Chunk;
 use super::start::VENDOR_STACK;
+use super::turns::Turns;
 
 /// What happens with the event and its final status, once, when a command has ended.
 type Ended = Box<dyn FnOnce(i32, &Arc<Event>) + Send>;
@@ -32,7 +33,7 @@ type Ended = Box<dyn FnOnce(i32, &Arc<Event>) + Send>;
 #[derive(Clone, Debug)]
 pub(crate) enum Ends {
     InOrder(Arc<Lane>),
-    OutOfOrder(Pending),
+    OutOfOrder(Loose),
 }
 
 /// How a command's end is to be noticed.
@@ -60,7 +61,7 @@ impl Ends {
                 let place = lane.commands.load(Ordering::Relaxed);
                 lane.push(Turn { event: Arc::clone(event), weight, place, ended: Box::new(ended) });
             }
-            Ends::OutOfOrder(pending) => pending.on_end(event, ended),
+            Ends::OutOfOrder(loose) => loose.on_end(event, ended),
         }
     }
 
@@ -72,8 +73,37 @@ impl Ends {
     /// The queue has been given one more command; to be said before its end is waited for.
     pub(crate) fn note_command(&self) {
         if let Ends::InOrder(lane) = self {
-            lane.commands.fetch_add(1, Ordering::Relaxed);
+            lane.commands.fetch_add(1, Ordering::SeqCst);
+            lane.begin_if_free();
         }
+    }
+
+    /// What comes now waits for these events of the program, which are not set; or for none. In an in-order queue, what is
+    /// before it must have an event.
+    pub(crate) fn block(&self, blockers: &[u64]) {
+        match self {
+            Ends::InOrder(lane) if !blockers.is_empty() => lane.block(),
+            Ends::InOrder(_) => {}
+            Ends::OutOfOrder(loose) => loose.lock().next = blockers.to_vec(),
+        }
+    }
+
+    /// An event of the program was set. `free` says that nothing in the queue waits for another.
+    pub(crate) fn unblock(&self, event: u64, free: bool) {
+        match self {
+            Ends::InOrder(lane) if free => lane.unblock(),
+            Ends::InOrder(_) => {}
+            Ends::OutOfOrder(loose) => loose.unblock(event),
+        }
+    }
+
+    /// Whether the last command has no event, so that its end would not be noticed.
+    pub(crate) fn needs_seal(&self) -> bool {
+        let Ends::InOrder(lane) = self else { return false };
+        let commands = lane.commands.load(Ordering::Relaxed);
+        lane.under_way.load(Ordering::SeqCst)
+            && lane.free_until.load(Ordering::Relaxed) == u64::MAX
+            && lane.lock().turns.back().is_none_or(|turn| turn.place != commands)
     }
 
     /// Whether all commands of the queue are known to have ended, and have been reported.
@@ -137,6 +167,11 @@ pub(crate) struct Lane {
     /// that is known.
     commands: AtomicU64,
     ended: AtomicU64,
+    /// How many of the first commands wait for no event of the program that is not set.
+    free_until: AtomicU64,
+    /// Whether some of those are under way, as far as that is known; then they count for the device.
+    under_way: AtomicBool,
+    turns: Arc<Turns>,
     /// Whether memory is kept.
     keeps: AtomicBool,
 }
@@ -207,7 +242,7 @@ impl Lanes {
     }
 
     /// A lane for a new queue.
-    pub(crate) fn add(&self, candid: bool) -> Arc<Lane> {
+    pub(crate) fn add(&self, candid: bool, turns: Arc<Turns>) -> Arc<Lane> {
         let lane = Arc::new(Lane {
             state: Mutex::default(),
             wake: Condvar::new(),
@@ -216,6 +251,9 @@ impl Lanes {
             taken: AtomicU64::new(0),
             commands: AtomicU64::new(0),
             ended: AtomicU64::new(0),
+            free_until: AtomicU64::new(u64::MAX),
+            under_way: AtomicBool::new(false),
+            turns,
             keeps: AtomicBool::new(false),
         });
         let mut lanes = self.lock();
@@ -248,10 +286,17 @@ impl Lanes {
         found
     }
 
-    /// Leaves all turns to the lanes' threads.
+    /// Leaves all turns to the lanes' threads, but for those that are not worth waking anybody.
     pub(crate) fn hand_over(&self) {
         if self.may_be_open() {
-            self.each(Lane::hand_over);
+            self.each(|lane| lane.hand_over(false));
+        }
+    }
+
+    /// Leaves all turns to the lanes' threads: somebody waits for the device.
+    pub(crate) fn hand_over_all(&self) {
+        if self.may_be_open() {
+            self.each(|lane| lane.hand_over(true));
         }
     }
 
@@ -294,7 +339,7 @@ impl Lane {
         self.lock().turns.push_back(turn);
         self.lanes.0.any.store(true, Ordering::Release);
         if bulk {
-            self.hand_over();
+            self.hand_over(false);
         }
     }
 
@@ -350,10 +395,43 @@ impl Lane {
         let hidden = if told { None } else { turn.event.wait().err() };
         self.taken.fetch_add(1, Ordering::Relaxed);
         (turn.ended)(hidden.map_or(status, ClError::code), &turn.event);
-        self.ended.store(turn.place, Ordering::Release);
+        self.ended.store(turn.place, Ordering::SeqCst);
+        self.end_if_idle();
         if self.keeps.load(Ordering::Acquire) {
             self.free_kept(turn.place);
         }
+    }
+
+    /// Whether commands are under way that wait for nothing but the device.
+    fn is_under_way(&self) -> bool {
+        let free = self.commands.load(Ordering::SeqCst).min(self.free_until.load(Ordering::SeqCst));
+        self.ended.load(Ordering::SeqCst) < free
+    }
+
+    fn begin_if_free(&self) {
+        if !self.under_way.load(Ordering::SeqCst) && self.is_under_way() && !self.under_way.swap(true, Ordering::SeqCst)
+        {
+            self.turns.begin();
+        }
+    }
+
+    fn end_if_idle(&self) {
+        if !self.is_under_way() && self.under_way.swap(false, Ordering::SeqCst) {
+            self.turns.end();
+            // A command may have come in between.
+            self.begin_if_free();
+        }
+    }
+
+    /// Later commands wait for an event of the program.
+    fn block(&self) {
+        let commands = self.commands.load(Ordering::SeqCst);
+        self.free_until.fetch_min(commands, Ordering::SeqCst);
+    }
+
+    fn unblock(&self) {
+        self.free_until.store(u64::MAX, Ordering::SeqCst);
+        self.begin_if_free();
     }
 
     /// Frees the memory of commands up to `place`.
@@ -369,9 +447,9 @@ impl Lane {
         drop(freed);
     }
 
-    fn hand_over(self: &Arc<Self>) {
+    fn hand_over(self: &Arc<Self>, also_silent: bool) {
         let mut state = self.lock();
-        if state.turns.iter().all(|turn| turn.weight == Weight::Silent) {
+        if state.turns.iter().all(|turn| turn.weight == Weight::Silent && !also_silent) {
             return;
         }
         match state.walker {
@@ -449,6 +527,75 @@ impl Drop for Lane {
         // Nothing has told that the device is done with it.
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
         std::mem::forget(std::mem::take(&mut state.kept));
+    }
+}
+
+/// The commands of one out-of-order queue.
+#[derive(Clone, Debug)]
+pub(crate) struct Loose {
+    pending: Pending,
+    turns: Arc<Turns>,
+    /// Its lock is held for a few lines, and that of the device's turns is taken meanwhile.
+    blocked: Arc<Mutex<Blocked>>,
+}
+
+/// Commands that wait for events of the program, which are not set.
+#[derive(Debug, Default)]
+struct Blocked {
+    /// What commands that come now wait for.
+    next: Vec<u64>,
+    commands: Vec<(Vec<u64>, Arc<AtomicBool>)>,
+}
+
+impl Loose {
+    pub(crate) fn new(pending: Pending, turns: Arc<Turns>) -> Loose {
+        Loose { pending, turns, blocked: Arc::default() }
+    }
+
+    fn on_end(&self, event: &Arc<Event>, ended: impl FnOnce(i32, &Arc<Event>) + Send + 'static) {
+        let counts = Arc::new(AtomicBool::new(false));
+        {
+            let mut blocked = self.lock();
+            let blockers = blocked.next.clone();
+            if blockers.is_empty() {
+                counts.store(true, Ordering::SeqCst);
+                self.turns.begin();
+            } else {
+                blocked.commands.push((blockers, Arc::clone(&counts)));
+            }
+        }
+        let loose = self.clone();
+        self.pending.on_end(event, move |status, event| {
+            ended(status, event);
+            loose.end(&counts);
+        });
+    }
+
+    /// A command has ended; one that was never free has failed with what it waited for.
+    fn end(&self, counts: &Arc<AtomicBool>) {
+        let mut blocked = self.lock();
+        blocked.commands.retain(|(_, other)| !Arc::ptr_eq(other, counts));
+        if counts.swap(false, Ordering::SeqCst) {
+            drop(blocked);
+            self.turns.end();
+        }
+    }
+
+    fn unblock(&self, event: u64) {
+        let mut blocked = self.lock();
+        blocked.next.retain(|blocker| *blocker != event);
+        blocked.commands.retain_mut(|(blockers, counts)| {
+            blockers.retain(|blocker| *blocker != event);
+            if blockers.is_empty() {
+                counts.store(true, Ordering::SeqCst);
+                self.turns.begin();
+            }
+            !blockers.is_empty()
+        });
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Blocked> {
+        self.blocked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

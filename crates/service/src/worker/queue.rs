@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
-use telecl_opencl::{ClResult, Order, Queue};
+use telecl_opencl::{ClError, ClResult, Order, Queue};
 use telecl_sys::*;
 use telecl_wire::request::{CreateQueue, Finish, Message, SetDefaultDeviceQueue};
 
@@ -29,6 +29,12 @@ pub(crate) struct QueueEntry {
     pub(super) waits_for_others: Cell<bool>,
     pub(super) ends: Ends,
     pub(super) profiling: bool,
+    /// Its device's place among the session's gates.
+    pub(super) gate: usize,
+    /// Events of the program that are not set, and that everything waits for which comes now.
+    pub(super) blockers: Vec<u64>,
+    /// Out of order: … that some command waits for.
+    pub(super) loose_blockers: Vec<u64>,
     /// Has commands that were not flushed.
     pub(super) unflushed: bool,
     /// Out of order: all that may not have been reported.
@@ -78,6 +84,8 @@ impl Session {
             context.create_queue_with_properties(device, &properties)?
         };
         let out_of_order = bits & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE != 0;
+        let root = self.root_of(request.device).ok_or(ClError(CL_INVALID_DEVICE))?;
+        let gate = self.board.place(root).ok_or(ClError(CL_INVALID_DEVICE))?;
         Ok(QueueEntry {
             queue: Arc::new(queue),
             context: request.context,
@@ -86,7 +94,10 @@ impl Session {
             put_off: Vec::new(),
             out_of_order,
             waits_for_others: Cell::new(false),
-            ends: self.completion.ends(out_of_order, self.candid),
+            ends: self.completion.ends(out_of_order, self.candid, Arc::clone(&self.gates[gate].turns)),
+            gate,
+            blockers: Vec::new(),
+            loose_blockers: Vec::new(),
             profiling: bits & CL_QUEUE_PROFILING_ENABLE != 0,
             unflushed: false,
             reported: Vec::new(),
@@ -132,6 +143,7 @@ impl Session {
             Some(last) => Some(last),
             None => {
                 let marker = entry.queue.marker(&Order::new().with_event())?;
+                entry.ends.block(&entry.loose_blockers);
                 entry.ends.note_command();
                 marker.map(Arc::new)
             }

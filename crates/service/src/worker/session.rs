@@ -20,6 +20,7 @@ use super::broker::Broker;
 use super::completion::Completion;
 use super::context::ContextEntry;
 use super::event::EventEntry;
+use super::gate::Gate;
 use super::idle::{self, Activity};
 use super::includes::Includes;
 use super::inventory;
@@ -34,7 +35,9 @@ use super::report::is_nvidia;
 use super::staging::{Chunk, Pool};
 use super::table::Table;
 use super::transfer::OpenWrite;
+use super::turns::Turns;
 use crate::board::{Count, SessionBoard};
+use crate::channel::Limits;
 
 /// Everything that belongs to one driver. Only the executor has it; other threads get clones of what they need.
 #[derive(Debug)]
@@ -74,6 +77,15 @@ pub(crate) struct Session {
     /// wait for has failed already.
     pub(super) candid: bool,
     activity: Arc<Activity>,
+    /// By the places of the devices on the board.
+    pub(super) gates: Vec<Gate>,
+    /// Events of the program that are not set, and the gates of commands that wait for them.
+    pub(super) unset: HashMap<u64, HashSet<usize>>,
+    /// Commands that wait for such events: by their own event, those of the last, and how many there are.
+    pub(super) blocked_events: HashMap<u64, Vec<u64>>,
+    pub(super) last_blockers: Vec<u64>,
+    pub(super) blocked: u32,
+    pub(super) limits: Limits,
     /// What the broker gets to know.
     pub(super) board: Arc<SessionBoard>,
 }
@@ -144,6 +156,7 @@ impl Session {
         broker: Arc<Broker>,
         scratch: PathBuf,
         board: Arc<SessionBoard>,
+        limits: Limits,
     ) -> io::Result<Session> {
         let mut platforms = Vec::new();
         let mut devices = Table::new(CL_INVALID_DEVICE);
@@ -160,6 +173,8 @@ impl Session {
             }
             Err(error) => warn!(session = link.session(), %error, "no OpenCL on this node"),
         }
+        let gate = |place| Gate::new(Turns::new(Arc::clone(&board), place, Arc::clone(&broker)));
+        let gates = (0..board.devices().len()).map(gate).collect();
         let candid = devices.iter().all(|(_, device)| is_nvidia(device));
         debug!(session = link.session(), devices = devices.iter().count(), "worker ready");
         Ok(Session {
@@ -187,6 +202,12 @@ impl Session {
             is_last: false,
             candid,
             activity: Arc::default(),
+            gates,
+            unset: HashMap::new(),
+            blocked_events: HashMap::new(),
+            last_blockers: Vec::new(),
+            blocked: 0,
+            limits,
             board,
         })
     }
@@ -213,7 +234,10 @@ impl Session {
                     } else if self.rest(&mut spin) {
                         continue;
                     } else {
-                        receiver.wait()
+                        self.leave_turns();
+                        let progress = receiver.wait();
+                        self.take_turns_back();
+                        progress
                     }
                 }
                 progress => progress,
@@ -253,10 +277,12 @@ impl Session {
         if found {
             spin.arrived();
         }
+        self.look_after_turns();
         if !(open && processors_are_few()) && spin.turn() {
             return true;
         }
-        self.completion.lanes().hand_over();
+        self.seal_all();
+        self.completion.lanes().hand_over_all();
         if open {
             // The driver frees shared memory without a word.
             std::thread::sleep(NAP);
@@ -333,6 +359,7 @@ impl Session {
         if let Some(stream) = self.deferred.waits_for()?
             && !found
         {
+            self.look_after_turns();
             self.completion.lanes().hand_over();
             // Its thread may still be asleep.
             if !self.link.streams().help(&self.link, stream) {

@@ -18,6 +18,7 @@ use telecl_wire::request::*;
 use super::command::{Rect, image_region};
 use super::completion::{Group, Note, Report};
 use super::memory::{to_usize, to_usizes, within};
+use super::pace::Likeness;
 use super::pending::{Ends, Weight};
 use super::session::Session;
 use super::staging::Chunk;
@@ -53,6 +54,8 @@ pub(crate) struct OpenRead {
     mem: Arc<Mem>,
     /// What all parts wait for.
     waits: Vec<Arc<Event>>,
+    /// Events of the program among what they wait for, if they were not set when the read came.
+    blockers: Vec<u64>,
     group: Arc<Group>,
     /// Of the parts so far.
     events: Vec<Arc<Event>>,
@@ -148,6 +151,11 @@ impl Session {
             return self.enqueue(about, command, false, |_, queue, order| queue.marker(order));
         }
         self.make_way(command);
+        let like = Likeness::of(about.0.into(), volume(size, unit));
+        let pass = match self.pass(command, like, false) {
+            Ok(pass) => pass,
+            Err(error) => return self.command_failed(about, command, error),
+        };
         if let ReadSource::Buffer { buffer, offset } = source
             && self.read_now(command, buffer, offset, size[0])
         {
@@ -155,7 +163,10 @@ impl Session {
         }
         match self.open_read(about, command, source, unit, size) {
             Ok(mut read) => match self.enqueue_parts(command.queue, &mut read, Supply::SetAside) {
-                Ok(()) => self.close_or_leave_open(command.queue, read),
+                Ok(()) => {
+                    self.passed(pass, read.events.last());
+                    self.close_or_leave_open(command.queue, read);
+                }
                 Err(error) => {
                     self.completion.abandon(&read.group);
                     self.command_failed(about, command, error);
@@ -209,8 +220,22 @@ impl Session {
         let report = Report::Completed { event: command.event, profiling: command.seen && entry.profiling };
         let group = self.completion.begin(report, 1, after);
         let (parts, events) = (parts.peekable(), Vec::new());
-        let (event, failed, starving) = (command.event, None, None);
-        Ok(OpenRead { about, event, source, unit, parts, mem, waits, group, events, failed, guarded, starving })
+        let (event, failed, starving, blockers) = (command.event, None, None, self.last_blockers.clone());
+        Ok(OpenRead {
+            about,
+            event,
+            source,
+            unit,
+            parts,
+            mem,
+            waits,
+            blockers,
+            group,
+            events,
+            failed,
+            guarded,
+            starving,
+        })
     }
 
     /// Enqueues parts as long as there is memory for them. An error if already the first fails.
@@ -312,12 +337,23 @@ impl Session {
                 continue;
             };
             let before = read.events.len();
+            self.pass_again(queue, &mut read);
             // Its first part was enqueued before, so what fails now is told in its event.
             let _ = self.enqueue_parts(queue, &mut read, Supply::SetAside);
             *found |= read.events.len() > before;
             self.close_or_leave_open(queue, *read);
         }
         !self.open_reads.is_empty()
+    }
+
+    /// More parts of a read are about to be enqueued: waits until they may be, unless they wait for the program anyway.
+    fn pass_again(&mut self, queue: u64, read: &mut OpenRead) {
+        let Ok(entry) = self.queues.get(queue) else { return };
+        read.blockers.retain(|blocker| self.unset.contains_key(blocker));
+        entry.ends.block(&read.blockers);
+        if read.blockers.is_empty() {
+            self.wait_at(entry.gate, Likeness::of(read.about.0.into(), read.unit));
+        }
     }
 
     /// Enqueues what is left of the queue's open read, so that something can come after it.
@@ -327,6 +363,7 @@ impl Session {
         }
         let Some(mut read) = self.queues.get_mut(queue).ok().and_then(|entry| entry.open_read.take()) else { return };
         self.open_reads.retain(|open| *open != queue);
+        self.pass_again(queue, &mut read);
         let _ = self.enqueue_parts(queue, &mut read, Supply::Anywhere);
         self.close_read(queue, *read);
     }
@@ -418,7 +455,7 @@ impl Session {
             }
             return;
         }
-        self.write(about, &request.command, request.last, |session, queue, order| {
+        self.write(about, &request.command, request.last, chunk.len(), |session, queue, order| {
             let (buffer, size) = session.buffer(request.buffer)?;
             within(request.offset, chunk.len() as u64, size)?;
             vendor::write_buffer(queue, buffer, to_usize(request.offset)?, chunk, order)
@@ -437,6 +474,7 @@ impl Session {
     fn write_unwatched(&mut self, request: &WriteBuffer<'_>, chunk: Chunk) -> ClResult<()> {
         let command = &request.command;
         self.make_way(command);
+        let pass = self.pass(command, Likeness::of(WriteBuffer::OPCODE.into(), 0), false)?;
         let entry = self.queues.get(command.queue)?;
         let (order, _) = self.order_after(command)?;
         let (buffer, size) = self.buffer(request.buffer)?;
@@ -444,12 +482,14 @@ impl Session {
         let offset = to_usize(request.offset)?;
         vendor::write_buffer_unwatched(&entry.queue, &entry.ends, buffer, offset, chunk, &order)?;
         drop(order);
+        self.passed(pass, None);
         self.enqueued(command.queue);
         Ok(())
     }
 
     pub(super) fn write_rect(&mut self, request: &WriteRect<'_>, chunk: Chunk) {
-        self.write((WriteRect::OPCODE, "WriteRect"), &request.command, request.last, |session, queue, order| {
+        let about = (WriteRect::OPCODE, "WriteRect");
+        self.write(about, &request.command, request.last, chunk.len(), |session, queue, order| {
             let (buffer, size) = session.buffer(request.buffer)?;
             let rect = Rect {
                 origin: request.origin,
@@ -463,7 +503,8 @@ impl Session {
     }
 
     pub(super) fn write_image(&mut self, request: &WriteImage<'_>, chunk: Chunk) {
-        self.write((WriteImage::OPCODE, "WriteImage"), &request.command, request.last, |session, queue, order| {
+        let about = (WriteImage::OPCODE, "WriteImage");
+        self.write(about, &request.command, request.last, chunk.len(), |session, queue, order| {
             let (image, element) = session.image(request.image)?;
             let part = image_region(request.origin, request.region)?;
             vendor::write_image(queue, image, &part, element, chunk, order)
@@ -476,11 +517,18 @@ impl Session {
         about: (u16, &'static str),
         command: &Command<'_>,
         last: bool,
+        len: usize,
         enqueue: impl FnOnce(&Session, &Queue, &Order<'_>) -> ClResult<InFlight>,
     ) {
         self.make_way(command);
         let open = if command.event == 0 { None } else { self.open_writes.remove(&command.event) };
-        let enqueued = self.enqueue_write(command, enqueue);
+        let like = Likeness::of(about.0.into(), (len as u64).next_power_of_two());
+        let pass = self.pass(command, like, false);
+        let enqueued = pass.and_then(|pass| {
+            let (in_flight, ends) = self.enqueue_write(command, enqueue)?;
+            self.passed(pass, Some(in_flight.event()));
+            Ok((in_flight, ends))
+        });
         if enqueued.is_ok() {
             self.enqueued(command.queue);
         }
@@ -552,6 +600,11 @@ impl Session {
         };
         OpenWrite { group: group(), ..OpenWrite::default() }
     }
+}
+
+/// The bytes of a box, roughly.
+fn volume(size: [u64; 3], unit: u64) -> u64 {
+    size.iter().fold(unit, |bytes, side| bytes.saturating_mul(*side)).checked_next_power_of_two().unwrap_or(u64::MAX)
 }
 
 fn sum(origin: [u64; 3], part: [u64; 3]) -> ClResult<[u64; 3]> {

@@ -1,0 +1,284 @@
+//! Whose turn it is on each device: the scheduler of each, and the words on the sessions' boards by which workers learn
+//! what it has decided.
+//!
+//! Threads of sessions call in with what their workers say; whoever does so has the scheduler decide, and tells whom it
+//! concerns. What is to be decided later, because a slice ends or a cap allows it again, is the clock thread's.
+
+use std::collections::HashMap;
+use std::num::NonZeroU32;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use std::{io, thread};
+
+use telecl_policy::{Grant, Policy, Priority, Tenant};
+use telecl_sched::{Cap, Decision, Rest, Scheduler, SessionId, Settings, Share, TenantId};
+use tracing::{debug, warn};
+
+use crate::board::{DeviceCount, SessionBoard};
+use crate::channel::Done;
+use crate::turn::{Standing, TurnWord};
+
+/// How long a session may take to stop. Then others get the device all the same, and share it with what is still running:
+/// a kernel cannot be interrupted, and nobody shall wait for a worker that hangs.
+const OVERDUE: Duration = Duration::from_secs(1);
+
+/// All devices. The lock of a device is held while its scheduler decides.
+#[derive(Debug)]
+pub(crate) struct Turns {
+    devices: HashMap<u64, Mutex<Device>>,
+    clock: Arc<Clock>,
+}
+
+/// When somebody has to be asked again.
+#[derive(Debug, Default)]
+struct Clock {
+    times: Mutex<HashMap<u64, Instant>>,
+    sooner: Condvar,
+}
+
+#[derive(Debug)]
+struct Device {
+    id: u64,
+    scheduler: Scheduler,
+    sessions: HashMap<SessionId, Member>,
+    tenants: HashMap<Tenant, TenantId>,
+}
+
+#[derive(Debug)]
+struct Member {
+    board: Arc<SessionBoard>,
+    place: usize,
+    tenant: Tenant,
+    /// What was charged for a turn that it did not give back in time; its own report has that, too.
+    charged: Duration,
+}
+
+impl Member {
+    fn word(&self) -> TurnWord<'_> {
+        TurnWord(self.board.turn(self.place))
+    }
+}
+
+/// What the policy gives a tenant of a device's time.
+fn share_of(grant: &Grant) -> Share {
+    let level = match grant.priority.value {
+        Priority::Low => 0,
+        Priority::Normal => 1,
+        Priority::High => 2,
+    };
+    let weight: NonZeroU32 = grant.weight.value;
+    Share { weight, cap: grant.cap.value.and_then(|cap| Cap::ten_thousandths(cap.ten_thousandths())), level }
+}
+
+impl Turns {
+    pub(crate) fn new(devices: impl Iterator<Item = u64>) -> Turns {
+        let now = Instant::now();
+        let device = |id| Device {
+            id,
+            scheduler: Scheduler::new(Settings::default(), now),
+            sessions: HashMap::new(),
+            tenants: HashMap::new(),
+        };
+        Turns { devices: devices.map(|id| (id, Mutex::new(device(id)))).collect(), clock: Arc::default() }
+    }
+
+    /// Starts the thread that sees to what is decided later.
+    pub(crate) fn start(self: &Arc<Self>) -> io::Result<()> {
+        let turns = Arc::clone(self);
+        thread::Builder::new().name("telecl-turns".into()).stack_size(256 << 10).spawn(move || turns.keep_time())?;
+        Ok(())
+    }
+
+    /// A session begins to use a device.
+    pub(crate) fn join(&self, device: u64, session: u64, grant: &Grant, board: &Arc<SessionBoard>) {
+        let (Some(mut entry), Some(place)) = (self.lock(device), board.place(device)) else { return };
+        let now = Instant::now();
+        let (id, tenant) = (SessionId(session), grant.tenant.clone());
+        let next = TenantId(session);
+        let tenant_id = *entry.tenants.entry(tenant.clone()).or_insert(next);
+        entry.scheduler.join(id, tenant_id, share_of(grant), now);
+        entry.sessions.insert(id, Member { board: Arc::clone(board), place, tenant, charged: Duration::ZERO });
+    }
+
+    /// A session is gone, from all devices.
+    pub(crate) fn leave(&self, session: u64) {
+        for id in self.devices.keys() {
+            let Some(mut entry) = self.lock(*id) else { continue };
+            let Some(member) = entry.sessions.remove(&SessionId(session)) else { continue };
+            let now = Instant::now();
+            entry.scheduler.leave(SessionId(session), now);
+            if !entry.sessions.values().any(|other| other.tenant == member.tenant) {
+                // The scheduler remembers what it owes under this number for a while; a new one has none.
+                let number = entry.tenants.get(&member.tenant).copied();
+                if number.is_some_and(|number| entry.scheduler.usage(number).is_none()) {
+                    entry.tenants.remove(&member.tenant);
+                }
+            }
+            self.decide(&mut entry, now);
+        }
+    }
+
+    /// A worker has something to run, and no turn.
+    pub(crate) fn wants(&self, session: u64, device: u64) {
+        let Some(mut entry) = self.lock(device) else { return };
+        let now = Instant::now();
+        entry.scheduler.wants(SessionId(session), now);
+        self.decide(&mut entry, now);
+    }
+
+    /// A worker's turn has ended.
+    pub(crate) fn done(&self, session: u64, device: u64, done: Done) {
+        let Some(mut entry) = self.lock(device) else { return };
+        let (now, id) = (Instant::now(), SessionId(session));
+        let turn = entry.scheduler.turn().filter(|turn| turn.session == id);
+        let Some(member) = entry.sessions.get_mut(&id) else { return };
+        // Nobody has used more than there was.
+        let held = turn.map_or(done.used, |turn| now.saturating_duration_since(turn.began));
+        let used = done.used.min(held).saturating_sub(std::mem::take(&mut member.charged));
+        let rest = if done.more { Rest::More } else { Rest::Nothing };
+        entry.scheduler.done(id, used, rest, now);
+        self.decide(&mut entry, now);
+    }
+
+    /// The policy has changed: running sessions get what it gives them now.
+    pub(crate) fn reconsider(&self, policy: &Policy) {
+        for id in self.devices.keys() {
+            let Some(mut entry) = self.lock(*id) else { continue };
+            let now = Instant::now();
+            for (tenant, number) in entry.tenants.clone() {
+                entry.scheduler.set_share(number, share_of(&policy.for_tenant(&tenant)), now);
+            }
+            self.decide(&mut entry, now);
+        }
+    }
+
+    /// Has the scheduler decide until it has nothing more to say, and tells whom it concerns.
+    fn decide(&self, entry: &mut Device, now: Instant) {
+        loop {
+            let until = match entry.scheduler.next(now) {
+                Decision::Run { session, slice } => {
+                    entry.give(session, Some(slice));
+                    continue;
+                }
+                Decision::Alone { session } => {
+                    entry.give(session, None);
+                    continue;
+                }
+                Decision::Stop { session } => {
+                    entry.stop(session, now);
+                    continue;
+                }
+                Decision::Busy { until } => {
+                    let stopped = entry.scheduler.turn().and_then(|turn| turn.stopped);
+                    [until, stopped.and_then(|at| at.checked_add(OVERDUE))].into_iter().flatten().min()
+                }
+                Decision::WaitUntil(until) => Some(until),
+                Decision::Idle => None,
+            };
+            return self.clock.set(entry.id, until);
+        }
+    }
+
+    fn keep_time(&self) {
+        let mut times = self.clock.lock();
+        loop {
+            let now = Instant::now();
+            let due: Vec<u64> = times.iter().filter(|(_, at)| **at <= now).map(|(id, _)| *id).collect();
+            if !due.is_empty() {
+                due.iter().for_each(|id| _ = times.remove(id));
+                drop(times);
+                due.iter().for_each(|id| self.look(*id));
+                times = self.clock.lock();
+                continue;
+            }
+            times = match times.values().min() {
+                Some(at) => {
+                    let left = at.saturating_duration_since(now);
+                    self.clock.sooner.wait_timeout(times, left).unwrap_or_else(PoisonError::into_inner).0
+                }
+                None => self.clock.sooner.wait(times).unwrap_or_else(PoisonError::into_inner),
+            };
+        }
+    }
+
+    /// It is time to decide again.
+    fn look(&self, device: u64) {
+        let Some(mut entry) = self.lock(device) else { return };
+        let now = Instant::now();
+        entry.take_overdue(now);
+        self.decide(&mut entry, now);
+    }
+
+    fn lock(&self, device: u64) -> Option<MutexGuard<'_, Device>> {
+        Some(self.devices.get(&device)?.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Device {
+    fn give(&self, session: SessionId, slice: Option<Duration>) {
+        let Some(member) = self.sessions.get(&session) else { return };
+        let length = u64::try_from(slice.unwrap_or_default().as_nanos()).unwrap_or(u64::MAX);
+        member.board.device(member.place, DeviceCount::Slice).store(length, Ordering::Release);
+        member.word().give(if slice.is_some() { Standing::Slice } else { Standing::Alone });
+    }
+
+    fn stop(&mut self, session: SessionId, now: Instant) {
+        let Some(member) = self.sessions.get(&session) else { return };
+        let word = member.word();
+        loop {
+            match word.get() {
+                standing @ (Standing::Alone | Standing::Slice) => {
+                    if word.change(standing, Standing::Stop) {
+                        return;
+                    }
+                }
+                Standing::Resting => {
+                    if word.change(Standing::Resting, Standing::Nothing) {
+                        return self.scheduler.done(session, Duration::ZERO, Rest::Nothing, now);
+                    }
+                }
+                // Its report is on its way.
+                Standing::Nothing | Standing::Stop => return,
+            }
+        }
+    }
+
+    /// Takes the device from a session that was told to stop long ago.
+    fn take_overdue(&mut self, now: Instant) {
+        let Some(turn) = self.scheduler.turn() else { return };
+        let Some(stopped) = turn.stopped.filter(|at| now.saturating_duration_since(*at) >= OVERDUE) else { return };
+        let held = now.saturating_duration_since(turn.began);
+        // What it used before nobody has missed.
+        let used = if turn.slice.is_some() { held } else { now.saturating_duration_since(stopped) };
+        if let Some(member) = self.sessions.get_mut(&turn.session) {
+            let (session, tenant) = (turn.session.0, &member.tenant);
+            debug!(session, %tenant, device = self.id, ?held, "a kernel takes long, or its worker hangs; others go on");
+            member.charged += used;
+        } else {
+            warn!(session = turn.session.0, "a session that is not there has the device");
+        }
+        self.scheduler.done(turn.session, used, Rest::Nothing, now);
+    }
+}
+
+impl Clock {
+    fn set(&self, device: u64, at: Option<Instant>) {
+        let mut times = self.lock();
+        let earliest = times.values().min().copied();
+        match at {
+            Some(at) => {
+                times.insert(device, at);
+                if earliest.is_none_or(|earliest| at < earliest) {
+                    self.sooner.notify_one();
+                }
+            }
+            // Who wakes for nothing goes back to sleep.
+            None => _ = times.remove(&device),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<u64, Instant>> {
+        self.times.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,302 @@
+//! The gate that every command passes before it is submitted: the session must have its turn on the device, and not too
+//! much in flight there.
+//!
+//! Commands that wait for an event which the program has yet to set do not pass it: they are not for the device yet, and
+//! to wait for them here might be to wait for ever, because the program's word comes behind them in the same stream. They
+//! pass when the event is set.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use telecl_net::processors_are_few;
+use telecl_opencl::{ClError, ClResult, Event, Order};
+use telecl_sys::*;
+use telecl_wire::request::Command;
+
+use super::pace::{Likeness, Pacer, Step};
+use super::pending::Weight;
+use super::session::Session;
+use super::turns::Turns;
+use crate::turn::Standing;
+
+/// How much device time may be in flight while nobody else wants the device: whoever comes waits for so much.
+const ALONE: Duration = Duration::from_millis(8);
+/// … and while somebody does.
+const SHARED: Duration = Duration::from_micros(250);
+
+/// How long a device that others want is kept for the session's next command. To change to another session and back
+/// takes longer.
+const GRACE: Duration = Duration::from_micros(100);
+
+/// How long to look before sleeping, where there are processors for that.
+const LOOK: Duration = Duration::from_micros(50);
+
+/// How long to sleep before looking again, in case that nobody woke us.
+const NAP: Duration = Duration::from_millis(100);
+
+/// A device of the session, as its executor sees it.
+#[derive(Debug)]
+pub(crate) struct Gate {
+    pub(super) turns: Arc<Turns>,
+    pacer: Pacer<Arc<Event>>,
+    /// Since when a slice has not been used.
+    unused: Option<Instant>,
+}
+
+impl Gate {
+    pub(crate) fn new(turns: Turns) -> Gate {
+        Gate { turns: Arc::new(turns), pacer: Pacer::new(), unused: None }
+    }
+}
+
+/// What the gate wants to know of a command when it was submitted.
+#[derive(Clone, Copy, Debug)]
+#[must_use = "a command that was submitted is to be reported by `Session::passed`"]
+pub(crate) struct Pass {
+    gate: usize,
+    like: Likeness,
+    /// Whether its event is needed.
+    pub(super) with_event: bool,
+    /// Whether it waits for an event of the program.
+    blocked: bool,
+}
+
+impl Session {
+    /// Waits until the command may be submitted. `all` says that it waits for everything before it in its queue.
+    pub(super) fn pass(&mut self, command: &Command<'_>, like: Likeness, all: bool) -> ClResult<Pass> {
+        let entry = self.queues.get(command.queue)?;
+        let (gate, out_of_order) = (entry.gate, entry.out_of_order);
+        if !self.unset.is_empty() && self.is_blocked(command, all)? {
+            return Ok(Pass { gate, like, with_event: out_of_order, blocked: true });
+        }
+        let with_event = self.wait_at(gate, like);
+        Ok(Pass { gate, like, with_event: with_event || out_of_order, blocked: false })
+    }
+
+    /// The command was submitted.
+    pub(super) fn passed(&mut self, pass: Pass, event: Option<&Arc<Event>>) {
+        if !pass.blocked {
+            self.gates[pass.gate].pacer.submitted(pass.like, event.cloned(), Instant::now);
+        }
+    }
+
+    /// Waits until something may be submitted to a device; says whether its event is needed.
+    pub(super) fn wait_at(&mut self, gate: usize, like: Likeness) -> bool {
+        loop {
+            let Gate { turns, pacer, unused } = &mut self.gates[gate];
+            *unused = None;
+            if !turns.is_active() {
+                pacer.drained(turns.last_busy());
+            }
+            let budget = match turns.standing() {
+                Standing::Alone => ALONE,
+                Standing::Resting if turns.take_up() => ALONE,
+                Standing::Slice if turns.slice_left() > pacer.expected() => SHARED,
+                Standing::Slice | Standing::Stop => {
+                    self.give_back(gate);
+                    continue;
+                }
+                Standing::Nothing | Standing::Resting => {
+                    self.wait_for_turn(gate);
+                    continue;
+                }
+            };
+            match pacer.next(like, budget, self.limits.commands) {
+                Step::Go { with_event } => return with_event,
+                Step::Wait => self.wait_for_oldest(gate),
+            }
+        }
+    }
+
+    /// Somebody else wants the device, or the slice is used up: drains, and says so.
+    fn give_back(&mut self, gate: usize) {
+        let turns = Arc::clone(&self.gates[gate].turns);
+        turns.want();
+        self.seal(gate);
+        self.wait_while(|| turns.is_active(), || _ = turns.wait_until_drained(NAP));
+        while let standing @ (Standing::Slice | Standing::Stop) = turns.standing() {
+            turns.give_back(standing);
+        }
+    }
+
+    fn wait_for_turn(&mut self, gate: usize) {
+        let turns = Arc::clone(&self.gates[gate].turns);
+        let begin = Instant::now();
+        turns.want();
+        turns.ask();
+        // Other devices of the session must not wait for this one.
+        self.gates
+            .iter()
+            .filter(|other| !Arc::ptr_eq(&other.turns, &turns))
+            .for_each(|other| other.turns.fall_asleep());
+        self.wait_while(|| turns.standing() == Standing::Nothing, || turns.await_turn(NAP));
+        self.gates.iter().for_each(|other| other.turns.wake_up());
+        turns.begin_turn(begin.elapsed());
+    }
+
+    fn wait_for_oldest(&mut self, gate: usize) {
+        let Some(oldest) = self.gates[gate].pacer.oldest().cloned() else { return };
+        let has_ended = || oldest.status().is_ok_and(|status| status <= CL_COMPLETE);
+        if has_ended() {
+            return self.gates[gate].pacer.ended(None);
+        }
+        // Fails where the command does; that is told elsewhere.
+        self.wait_while(|| !has_ended(), || _ = oldest.wait());
+        self.gates[gate].pacer.ended(Some(Instant::now()));
+    }
+
+    /// Waits, with what is to be reported meanwhile reported: looks for a while, then sleeps.
+    fn wait_while(&mut self, mut waits: impl FnMut() -> bool, mut sleep: impl FnMut()) {
+        if self.unflushed {
+            self.flush_queues();
+        }
+        let lanes = self.completion.lanes().clone();
+        let begin = Instant::now();
+        while waits() {
+            if lanes.look() {
+                self.link.flush();
+            } else if processors_are_few() || begin.elapsed() > LOOK {
+                self.link.flush();
+                lanes.hand_over_all();
+                sleep();
+            } else {
+                std::thread::yield_now();
+            }
+        }
+    }
+
+    /// Sees to it that the end of what is under way will be noticed.
+    fn seal(&mut self, gate: usize) {
+        for (_, entry) in self.queues.iter_mut().filter(|(_, entry)| entry.gate == gate) {
+            if entry.ends.needs_seal() {
+                entry.seal();
+                self.unflushed = true;
+            }
+        }
+    }
+
+    /// The executor has nothing to do at the moment. A turn that others wait for goes back, if the next command does not
+    /// come soon.
+    pub(super) fn look_after_turns(&mut self) {
+        for gate in 0..self.gates.len() {
+            let standing = self.gates[gate].turns.standing();
+            if !matches!(standing, Standing::Slice | Standing::Stop) {
+                continue;
+            }
+            if self.gates[gate].turns.is_active() {
+                self.seal(gate);
+                if self.unflushed {
+                    self.flush_queues();
+                }
+                continue;
+            }
+            let Gate { turns, unused, .. } = &mut self.gates[gate];
+            let since = *unused.get_or_insert_with(Instant::now);
+            if standing == Standing::Stop || since.elapsed() > GRACE {
+                turns.give_back(standing);
+            }
+        }
+    }
+
+    /// The executor may be about to sleep: sees to it that others will notice the end of everything.
+    pub(super) fn seal_all(&mut self) {
+        for gate in 0..self.gates.len() {
+            if self.gates[gate].turns.is_active() {
+                self.seal(gate);
+            }
+        }
+        if self.unflushed {
+            self.flush_queues();
+        }
+    }
+
+    /// The executor is about to sleep: from now on others look after the turns.
+    pub(super) fn leave_turns(&self) {
+        self.gates.iter().for_each(|gate| gate.turns.fall_asleep());
+    }
+
+    pub(super) fn take_turns_back(&self) {
+        self.gates.iter().for_each(|gate| gate.turns.wake_up());
+    }
+}
+
+/// Events that the program sets.
+impl Session {
+    /// Whether a command waits for an event that the program has not set; notes it, so that what comes after the command
+    /// is known to wait, too. `all` says that it waits for everything before it in its queue.
+    fn is_blocked(&mut self, command: &Command<'_>, all: bool) -> ClResult<bool> {
+        let entry = self.queues.get(command.queue)?;
+        let mut blockers = entry.blockers.clone();
+        if all {
+            blockers.extend(&entry.loose_blockers);
+        }
+        for id in command.waits.iter() {
+            if self.unset.contains_key(&id) {
+                blockers.push(id);
+            } else if let Some(theirs) = self.blocked_events.get(&id) {
+                blockers.extend(theirs.iter().filter(|id| self.unset.contains_key(id)));
+            }
+        }
+        blockers.sort_unstable();
+        blockers.dedup();
+        self.last_blockers.clone_from(&blockers);
+        if blockers.is_empty() {
+            entry.ends.block(&[]);
+            return Ok(false);
+        }
+        self.blocked += 1;
+        if self.blocked > self.limits.commands {
+            return Err(ClError(CL_OUT_OF_RESOURCES));
+        }
+        let entry = self.queues.get_mut(command.queue)?;
+        if entry.ends.needs_seal() {
+            entry.seal();
+        }
+        entry.ends.block(&blockers);
+        for blocker in &blockers {
+            self.unset.entry(*blocker).or_default().insert(entry.gate);
+        }
+        if entry.out_of_order {
+            // Only a barrier makes later commands wait.
+            entry.loose_blockers.extend(&blockers);
+        } else {
+            entry.blockers.clone_from(&blockers);
+        }
+        if command.event != 0 {
+            self.blocked_events.insert(command.event, blockers);
+        }
+        Ok(true)
+    }
+
+    /// An event of the program is about to be set: waits for the turns of what has waited for it.
+    pub(super) fn pass_unblocked(&mut self, event: u64) {
+        for gate in self.unset.remove(&event).unwrap_or_default() {
+            self.wait_at(gate, Likeness::of(event, 0));
+        }
+    }
+
+    /// … and was set.
+    pub(super) fn unblock(&mut self, event: u64) {
+        for (_, entry) in self.queues.iter_mut() {
+            entry.blockers.retain(|blocker| *blocker != event);
+            entry.loose_blockers.retain(|blocker| *blocker != event);
+            entry.ends.unblock(event, entry.blockers.is_empty());
+        }
+        self.last_blockers.retain(|blocker| *blocker != event);
+        if self.unset.is_empty() {
+            self.blocked = 0;
+            self.blocked_events.clear();
+        }
+    }
+}
+
+impl super::queue::QueueEntry {
+    /// Puts an event behind what has none.
+    fn seal(&mut self) {
+        if let Ok(Some(marker)) = self.queue.marker(&Order::new().with_event()) {
+            self.ends.note_command();
+            self.ends.on_end(&Arc::new(marker), Weight::Light, |_, _| {});
+            self.unflushed = true;
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! The session's turns on one device: what is under way there, since when, and what the broker allows.
+//!
+//! Only the executor submits commands; it asks before each (`gate.rs`). Their ends are noticed by several threads, and
+//! whoever notices that nothing is under way any more gives the device back, if somebody else wants it. A session that is
+//! alone on its device reads one word before each command, and writes it when it begins and when it ends to be busy.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use super::broker::Broker;
+use crate::board::{DeviceCount, SessionBoard, now};
+use crate::channel::{Done, Head, Kind};
+use crate::turn::{Standing, TurnWord};
+
+/// One device of the session.
+#[derive(Debug)]
+pub(crate) struct Turns {
+    board: Arc<SessionBoard>,
+    place: usize,
+    broker: Arc<Broker>,
+    /// Queues and loose commands that have something under way.
+    active: AtomicUsize,
+    meter: Mutex<Meter>,
+    drained: Condvar,
+    /// Whether the executor sleeps until the driver has something to say, so that others must look after the turn.
+    asleep: AtomicBool,
+    /// Whether the executor has a command that waits for the next turn.
+    wanting: AtomicBool,
+    /// Whether the broker knows that.
+    asked: AtomicBool,
+}
+
+/// How long the device was busy for the session. Its lock is held for a few lines.
+#[derive(Debug, Default)]
+struct Meter {
+    /// In nanoseconds, like all times here.
+    total: u64,
+    since: Option<u64>,
+    /// The total when the present turn began.
+    turn: u64,
+    /// What the last time of being busy took, until it is asked for.
+    last: Option<u64>,
+}
+
+impl Meter {
+    fn total(&self, now: u64) -> u64 {
+        self.total + self.since.map_or(0, |since| now.saturating_sub(since))
+    }
+}
+
+impl Turns {
+    pub(crate) fn new(board: Arc<SessionBoard>, place: usize, broker: Arc<Broker>) -> Turns {
+        Turns {
+            board,
+            place,
+            broker,
+            active: AtomicUsize::new(0),
+            meter: Mutex::default(),
+            drained: Condvar::new(),
+            asleep: AtomicBool::new(false),
+            wanting: AtomicBool::new(false),
+            asked: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) fn standing(&self) -> Standing {
+        self.word().get()
+    }
+
+    /// A queue, or a loose command, has something under way.
+    pub(crate) fn begin(&self) {
+        if self.active.fetch_add(1, Ordering::SeqCst) > 0 {
+            return;
+        }
+        let mut meter = self.lock();
+        // The last may have ended meanwhile.
+        if self.is_active() && meter.since.is_none() {
+            let now = now();
+            meter.since = Some(now);
+            self.board.device(self.place, DeviceCount::BusySince).store(now, Ordering::Relaxed);
+        }
+        drop(meter);
+        self.word().change(Standing::Resting, Standing::Alone);
+    }
+
+    /// A queue, or a loose command, has nothing under way any more.
+    pub(crate) fn end(&self) {
+        if self.active.fetch_sub(1, Ordering::SeqCst) > 1 {
+            return;
+        }
+        let mut meter = self.lock();
+        if self.is_active() {
+            return;
+        }
+        if let Some(since) = meter.since.take() {
+            let busy = now().saturating_sub(since);
+            meter.total += busy;
+            meter.last = Some(busy);
+            // In this order: whoever reads meanwhile sees too little for a moment, and never the same time twice.
+            self.board.device(self.place, DeviceCount::BusySince).store(0, Ordering::Relaxed);
+            self.board.device(self.place, DeviceCount::Busy).store(meter.total, Ordering::Release);
+        }
+        drop(meter);
+        self.drained.notify_all();
+        self.rest();
+    }
+
+    /// Whether something is under way.
+    pub(crate) fn is_active(&self) -> bool {
+        self.active.load(Ordering::SeqCst) > 0
+    }
+
+    /// Waits until nothing is under way, but not for ever; `true` if it is so.
+    pub(crate) fn wait_until_drained(&self, at_most: Duration) -> bool {
+        let meter = self.lock();
+        let waited = self.drained.wait_timeout_while(meter, at_most, |_| self.is_active());
+        drop(waited);
+        !self.is_active()
+    }
+
+    /// How long the device was last busy, if that is over and was not asked before.
+    pub(crate) fn last_busy(&self) -> Option<Duration> {
+        self.lock().last.take().map(Duration::from_nanos)
+    }
+
+    /// What is left of the present slice.
+    pub(crate) fn slice_left(&self) -> Duration {
+        let slice = self.board.device(self.place, DeviceCount::Slice).load(Ordering::Acquire);
+        Duration::from_nanos(slice).saturating_sub(self.used())
+    }
+
+    /// A command may be submitted now, by a session that has been alone; `false` if it is not any more.
+    pub(crate) fn take_up(&self) -> bool {
+        self.word().change(Standing::Resting, Standing::Alone)
+    }
+
+    /// The executor has nothing to do, and may sleep. It looks after the turn itself until this is called.
+    pub(crate) fn fall_asleep(&self) {
+        self.asleep.store(true, Ordering::SeqCst);
+        if !self.is_active() {
+            self.rest();
+        }
+    }
+
+    pub(crate) fn wake_up(&self) {
+        self.asleep.store(false, Ordering::SeqCst);
+    }
+
+    /// Nothing is under way: what is not needed goes back.
+    fn rest(&self) {
+        loop {
+            let changed = match self.standing() {
+                Standing::Alone => self.word().change(Standing::Alone, Standing::Resting),
+                standing @ (Standing::Slice | Standing::Stop) if self.asleep.load(Ordering::SeqCst) => {
+                    self.give_back(standing)
+                }
+                // The executor is about to submit, or to see that it has nothing more.
+                _ => return,
+            };
+            // The broker may have been faster.
+            if changed {
+                return;
+            }
+        }
+    }
+
+    /// Ends the turn, unless its standing has changed meanwhile. To be called when nothing is under way.
+    pub(crate) fn give_back(&self, standing: Standing) -> bool {
+        let used = self.used();
+        if !self.word().change(standing, Standing::Nothing) {
+            return false;
+        }
+        let more = self.wanting.load(Ordering::SeqCst);
+        self.asked.store(more, Ordering::SeqCst);
+        self.tell(Kind::Done, &Done { used, more }.content());
+        true
+    }
+
+    /// From now on the executor waits with a command.
+    pub(crate) fn want(&self) {
+        self.wanting.store(true, Ordering::SeqCst);
+    }
+
+    /// Asks for a turn, if that was not done yet.
+    pub(crate) fn ask(&self) {
+        if !self.asked.swap(true, Ordering::SeqCst) {
+            self.tell(Kind::Wants, &[]);
+        }
+    }
+
+    /// Sleeps until there is a turn, but not for ever.
+    pub(crate) fn await_turn(&self, at_most: Duration) {
+        self.word().sleep(Standing::Nothing, at_most);
+    }
+
+    /// There is a turn, after a wait of so long.
+    pub(crate) fn begin_turn(&self, waited: Duration) {
+        self.wanting.store(false, Ordering::SeqCst);
+        self.asked.store(false, Ordering::SeqCst);
+        let mut meter = self.lock();
+        meter.turn = meter.total(now());
+        drop(meter);
+        let waited = u64::try_from(waited.as_nanos()).unwrap_or(u64::MAX);
+        self.board.device(self.place, DeviceCount::Waited).fetch_add(waited, Ordering::Relaxed);
+    }
+
+    /// How long the device was busy in this turn.
+    fn used(&self) -> Duration {
+        let meter = self.lock();
+        Duration::from_nanos(meter.total(now()).saturating_sub(meter.turn))
+    }
+
+    fn tell(&self, kind: Kind, content: &[u8]) {
+        // A broker that cannot be told is gone, and the process goes with it.
+        self.broker.send(Head::new(kind).number(self.place as u64), content);
+    }
+
+    fn word(&self) -> TurnWord<'_> {
+        TurnWord(self.board.turn(self.place))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Meter> {
+        self.meter.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
