@@ -12,10 +12,10 @@ PREFIX := /usr/local
 # One profile for everything: two cores build the workspace once, and what is tested is what is shipped.
 PROFILE := --release
 
-# What a program with OpenCL needs, a driver to serve, and programs to try it with.
+# What a program with OpenCL needs, a driver to serve, programs to try it with, and a Prometheus to scrape it.
 PACKAGES := gcc libc6-dev binutils python3 python3-venv \
 	ocl-icd-libopencl1 ocl-icd-opencl-dev opencl-headers pocl-opencl-icd \
-	clinfo hashcat piglit valgrind
+	clinfo hashcat piglit valgrind prometheus
 
 .PHONY: help demo test check parity build packages install uninstall format lint unit guard guard-bless symbols \
 	system parity-ci clean

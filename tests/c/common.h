@@ -63,9 +63,12 @@ static inline void add_case(const char *name, void (*run)(void), int telecl_only
 __attribute__((format(printf, 1, 2))) static inline void say(const char *format, ...) {
     va_list args;
     va_start(args, format);
+    /* Callbacks speak on threads of their own: a line stays one. */
+    flockfile(stdout);
     vprintf(format, args);
-    va_end(args);
     putchar('\n');
+    funlockfile(stdout);
+    va_end(args);
 }
 
 /* The case goes on after a wrong answer, so that one run shows all of them. */

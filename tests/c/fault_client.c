@@ -58,6 +58,28 @@ CASE_TELECL_ONLY(hold_device) {
     for (;;) pause();
 }
 
+/* A known amount of work (tests/monitoring.rs counts it), and then nothing until it is killed. */
+CASE_TELECL_ONLY(work_and_stay) {
+    enum { SIZE = 3 << 20, WRITES = 4, RUNS = 7, READS = 2 };
+    static unsigned char data[SIZE];
+    open_device();
+    cl_mem buffer = buffer_of(CL_MEM_READ_WRITE, SIZE, NULL);
+    cl_kernel kernel = kernel_of("kernel void next(global int *a) { a[get_global_id(0)]++; }", "next");
+    set_arg(kernel, 0, sizeof buffer, &buffer);
+    size_t items = 16;
+    for (int i = 0; i < WRITES; i++)
+        OK(clEnqueueWriteBuffer(queue, buffer, CL_TRUE, 0, SIZE, data, 0, NULL, NULL));
+    for (int i = 0; i < RUNS; i++)
+        OK(clEnqueueNDRangeKernel(queue, kernel, 1, NULL, &items, NULL, 0, NULL, NULL));
+    for (int i = 0; i < READS; i++) read_all(buffer, data, SIZE);
+    const char *wrong = "kernel void wrong() { this is no C; }";
+    cl_program program = MADE(clCreateProgramWithSource(context, 1, &wrong, NULL, &err));
+    cl_int status = clBuildProgram(program, 1, &device, "", NULL, NULL);
+    NEED(status == CL_BUILD_PROGRAM_FAILURE, "the build gave %d", status);
+    say("worked");
+    for (;;) pause();
+}
+
 /* Does nothing until its session ends, and then begins another. */
 CASE_TELECL_ONLY(do_nothing_until_told) {
     OK(clGetPlatformIDs(1, &platform, NULL));

@@ -7,6 +7,7 @@
 mod artifacts;
 mod bench;
 mod compare;
+mod http;
 mod link;
 mod process;
 mod programs;
@@ -16,6 +17,7 @@ mod vendor;
 pub use artifacts::Artifacts;
 pub use bench::{Bench, SOON};
 pub use compare::diff;
+pub use http::{get, metrics_address};
 pub use link::Link;
 pub use process::{Ended, Running, run, wait_until};
 pub use programs::Programs;

@@ -31,6 +31,23 @@ fn three_digits(value: f64, unit: &str) -> String {
     format!("{value:.digits$} {unit}")
 }
 
+/// `97 %`; nothing if it is not known.
+pub(crate) fn percent(ratio: Option<f64>) -> String {
+    ratio.map(|ratio| format!("{:.0} %", ratio * 100.0)).unwrap_or_default()
+}
+
+/// `45 s`, `12:05`, `3:01:15`, `2 d 3 h`.
+pub(crate) fn age(seconds: f64) -> String {
+    let seconds = seconds as u64;
+    let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
+    match (days, hours, minutes) {
+        (0, 0, 0) => format!("{seconds} s"),
+        (0, 0, _) => format!("{minutes}:{:02}", seconds % 60),
+        (0, _, _) => format!("{hours}:{:02}:{:02}", minutes % 60, seconds % 60),
+        _ => format!("{days} d {} h", hours % 24),
+    }
+}
+
 /// `1 device`, `2 devices`.
 pub(crate) fn count(number: usize, word: &str) -> String {
     format!("{number} {word}{}", if number == 1 { "" } else { "s" })
@@ -73,6 +90,8 @@ mod tests {
         assert_eq!(time(Duration::from_nanos(85_400)), "85.4 µs");
         assert_eq!(time(Duration::from_millis(250)), "250 ms");
         assert_eq!(time(Duration::from_secs(2)), "2 s");
+        assert_eq!((percent(Some(0.974)), percent(None)), ("97 %".to_owned(), String::new()));
+        assert_eq!([45.9, 725.0, 10_875.0, 183_600.0].map(age), ["45 s", "12:05", "3:01:15", "2 d 3 h"]);
     }
 
     #[test]

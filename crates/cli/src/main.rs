@@ -1,4 +1,4 @@
-//! The `telecl` command: serve, devices, run, doctor, bench, policy.
+//! The `telecl` command: serve, devices, run, top, sessions, doctor, bench, policy.
 //!
 //! Each subcommand is a module with a function of its name. All of them end in an [`exit::Outcome`];
 //! only `main` turns it into a message and an exit code.
@@ -15,7 +15,10 @@ mod policy;
 mod probe;
 mod run;
 mod serve;
+mod sessions;
 mod survey;
+mod top;
+mod watch;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -38,6 +41,8 @@ Examples:
   telecl devices --on node7,node8          what do these services offer, and how far away are they?
   telecl run --on node7 -- clinfo -l       run a program on the devices of node7
   telecl run -- hashcat -b -m 1400         run it over a private service on this machine
+  telecl top                               watch devices, tenants and sessions
+  telecl sessions end 17                   end a session
   telecl doctor                            check the whole chain
   telecl bench                             measure what telecl costs on this machine
   telecl bench share -- hashcat ...        several copies of a program at once, directly and through telecl
@@ -68,6 +73,8 @@ enum Subcommands {
     Serve(ServeArgs),
     Devices(DevicesArgs),
     Run(RunArgs),
+    Top(top::TopArgs),
+    Sessions(sessions::SessionsArgs),
     Doctor(DoctorArgs),
     Bench(Box<bench::BenchArgs>),
     Policy(policy::PolicyArgs),
@@ -100,6 +107,7 @@ Examples:
   telecl serve --listen 127.0.0.1:0                  the system chooses a port
   telecl serve --platform NVIDIA --device H200       offer only these
   telecl serve --policy /etc/telecl/policy.toml      who may use how much
+  telecl serve --metrics 127.0.0.1:9701              metrics for Prometheus
 
 There is no authentication yet: whoever can connect can run code on the devices, and on CPU devices
 that means in a process of this machine. Listen on loopback, on Unix sockets, or on a trusted network.")]
@@ -116,6 +124,9 @@ struct ServeArgs {
     /// Who may use how much: a file, read again when it changes [default: everybody may use everything]
     #[arg(long, value_name = "FILE")]
     policy: Option<PathBuf>,
+    /// Offer metrics for Prometheus there, at /metrics: host:port [default: nowhere]
+    #[arg(long, value_name = "ADDR", value_parser = telecl_config::parse_metrics_address)]
+    metrics: Option<Address>,
     /// How log lines look
     #[arg(long, value_enum, default_value = "text")]
     log_format: LogFormat,
@@ -212,6 +223,9 @@ struct WorkerArgs {
     /// Lists platforms and devices instead, and ends
     #[arg(long)]
     inventory: bool,
+    /// Says again and again what the devices' sensors say instead
+    #[arg(long)]
+    sensors: bool,
     #[arg(long, value_enum, default_value = "text")]
     log_format: LogFormat,
     #[arg(long, default_value = "info")]
@@ -248,6 +262,8 @@ fn main() -> ExitCode {
         Subcommands::Serve(args) => serve::serve(args),
         Subcommands::Devices(args) => devices::devices(&args),
         Subcommands::Run(args) => run::run(&args),
+        Subcommands::Top(args) => top::top(&args),
+        Subcommands::Sessions(args) => sessions::sessions(&args),
         Subcommands::Doctor(args) => doctor::doctor(&args),
         Subcommands::Bench(args) => bench::bench(&args),
         Subcommands::Policy(args) => policy::policy(&args),

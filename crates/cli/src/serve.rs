@@ -29,6 +29,8 @@ pub(crate) fn serve(args: ServeArgs) -> Outcome {
         cache_dir: config.cache_dir,
         cache_size: config.cache_size,
         policy: policy(args.policy, config.policy)?,
+        metrics: args.metrics.or(config.metrics),
+        accounting: config.accounting,
         compression: config.compression,
         worker: worker_command(args.log_format, "info")?,
     };
@@ -83,7 +85,11 @@ pub(crate) fn this_executable() -> Result<PathBuf, Failure> {
 /// The hidden command `telecl worker`.
 pub(crate) fn worker(args: &WorkerArgs) -> ExitCode {
     log_to_stderr(args.log_format, &args.log_level);
-    if args.inventory { telecl_service::inventory_main() } else { telecl_service::worker_main() }
+    match (args.inventory, args.sensors) {
+        (true, _) => telecl_service::inventory_main(),
+        (_, true) => telecl_service::sensors_main(),
+        _ => telecl_service::worker_main(),
+    }
 }
 
 /// Logs go to stderr, filtered by `RUST_LOG` or else at `level`.

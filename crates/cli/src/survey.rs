@@ -53,6 +53,15 @@ pub(crate) struct Silence {
 
 /// Asks all services at once; the answers come in the order of `addresses`.
 pub(crate) fn ask_all(addresses: &[Address], timeout: Duration) -> Vec<Result<Answer, Silence>> {
+    each(addresses, timeout, ask)
+}
+
+/// Has all services asked at once by `ask`; what it returns comes in the order of `addresses`.
+pub(crate) fn each<T: Send + 'static>(
+    addresses: &[Address],
+    timeout: Duration,
+    ask: fn(&Address, Duration) -> Result<T, Silence>,
+) -> Vec<Result<T, Silence>> {
     // Resolving a name cannot be interrupted, so each service has a thread that may be left behind.
     let asked: Vec<_> = addresses
         .iter()
@@ -146,23 +155,28 @@ fn greet(address: &Address, timeout: Duration) -> Result<(Answer, Link<'_>), Sil
             let distance = if matches!(address, Address::Tcp { .. }) { connect.min(greeting) } else { greeting };
             describe(address, &welcome, distance)
         }
-        Handshake::Refused(refused) => {
-            let advice = if refused.protocol == PROTOCOL_VERSION {
-                "Ask whoever runs that service".to_owned()
-            } else {
-                format!(
-                    "It speaks protocol {}, this telecl speaks {PROTOCOL_VERSION}: install the same version on both sides",
-                    refused.protocol
-                )
-            };
-            return Err(silence(address, format!("refused: {}", refused.reason), &advice));
-        }
-        other => return Err(silence(address, format!("answered Hello with {}", other.name()), &restart())),
+        other => return Err(unexpected(address, "Hello", &other)),
     };
     Ok((answer, Link { address, timeout, sender, receiver }))
 }
 
-fn receive<'r>(
+/// A service that refuses, or says what does not belong here.
+pub(crate) fn unexpected(address: &Address, asked: &str, answer: &Handshake<'_>) -> Silence {
+    let Handshake::Refused(refused) = answer else {
+        return silence(address, format!("answered {asked} with {}", answer.name()), &restart());
+    };
+    let advice = if refused.protocol == PROTOCOL_VERSION {
+        "Ask whoever runs that service".to_owned()
+    } else {
+        format!(
+            "It speaks protocol {}, this telecl speaks {PROTOCOL_VERSION}: install the same version on both sides",
+            refused.protocol
+        )
+    };
+    silence(address, format!("refused: {}", refused.reason), &advice)
+}
+
+pub(crate) fn receive<'r>(
     receiver: &'r mut FrameReceiver,
     address: &Address,
     timeout: Duration,
@@ -227,7 +241,7 @@ fn number(list: &[Info<'_>], param: u32) -> u64 {
 }
 
 /// Names come from the other side and go to a terminal: no escape sequences, no line breaks.
-fn printable(text: &str) -> String {
+pub(crate) fn printable(text: &str) -> String {
     text.trim().chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
@@ -245,7 +259,7 @@ fn silence(address: &Address, reason: String, advice: &str) -> Silence {
     Silence { address: address.clone(), reason: printable(&reason), advice: advice.to_owned() }
 }
 
-fn unreachable(address: &Address, error: &ConnectError) -> Silence {
+pub(crate) fn unreachable(address: &Address, error: &ConnectError) -> Silence {
     match error {
         ConnectError::Resolve { cause, .. } => {
             silence(address, format!("the name cannot be resolved: {cause}"), "Check the host name for typing errors")
@@ -259,7 +273,7 @@ fn unreachable(address: &Address, error: &ConnectError) -> Silence {
     }
 }
 
-fn lost(address: &Address, error: &std::io::Error) -> Silence {
+pub(crate) fn lost(address: &Address, error: &std::io::Error) -> Silence {
     silence(address, format!("connection failed: {error}"), &restart())
 }
 

@@ -26,7 +26,7 @@ pub use file::{line_at, read_text};
 pub use nearest::nearest;
 pub use serve::ServeConfig;
 pub use settings::{KEYS, Key, Source, in_file_order};
-pub use value::{StreamCount, parse_duration};
+pub use value::{StreamCount, parse_duration, parse_metrics_address};
 
 /// A service's address, as it stands in `services` and `listen`.
 pub use telecl_net::Address;

@@ -28,6 +28,10 @@ pub struct ServeConfig {
     pub cache_size: u64,
     /// The file that says who may use how much; `None` lets everybody use everything.
     pub policy: Option<PathBuf>,
+    /// Where metrics are offered; `None` means nowhere.
+    pub metrics: Option<Address>,
+    /// The file that gets a line for each session; `None` means none.
+    pub accounting: Option<PathBuf>,
     /// Whether bulk data is compressed on its way.
     pub compression: Compression,
     pub source: Source,
@@ -47,6 +51,8 @@ impl Default for ServeConfig {
             cache_dir: None,
             cache_size: 1 << 30,
             policy: None,
+            metrics: None,
+            accounting: None,
             compression: Compression::Auto,
             source: Source::default(),
         }
@@ -73,6 +79,8 @@ impl ServeConfig {
             cache_dir: settings.cache_dir.map_or_else(|| environment.cache_dir(), |place| place.0),
             cache_size: settings.cache_size.map_or(default.cache_size, |size| size.0),
             policy: settings.policy.map(|file| file.0),
+            metrics: settings.metrics.map(|address| address.0),
+            accounting: settings.accounting.map(|file| file.0),
             compression: settings.serve_compression.unwrap_or(default.compression),
             source: settings.source,
         })

@@ -12,7 +12,10 @@ use crate::Environment;
 use crate::error::ConfigError;
 use crate::file::{self, Found, line_at};
 use crate::nearest::nearest;
-use crate::value::{CacheDir, Count, Listen, Names, PolicyFile, Services, Size, StreamCount, Value, table};
+use crate::value::{
+    AccountingFile, CacheDir, Count, Listen, MetricsAddress, Names, PolicyFile, Services, Size, StreamCount, Value,
+    table,
+};
 
 /// A key of the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,6 +106,8 @@ settings! {
     cache_dir: CacheDir, "serve", "TELECL_CACHE_DIR";
     cache_size: Size, "serve", "TELECL_CACHE_SIZE";
     policy: PolicyFile, "serve", "TELECL_POLICY";
+    metrics: MetricsAddress, "serve", "TELECL_METRICS";
+    accounting: AccountingFile, "serve", "TELECL_ACCOUNTING";
     serve_compression ("compression"): Compression, "serve", "TELECL_SERVE_COMPRESSION";
 }
 

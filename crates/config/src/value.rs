@@ -53,6 +53,14 @@ pub(crate) struct CacheDir(pub(crate) Option<PathBuf>);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PolicyFile(pub(crate) PathBuf);
 
+/// The file that gets a line for each session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct AccountingFile(pub(crate) PathBuf);
+
+/// Where metrics are offered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct MetricsAddress(pub(crate) Address);
+
 impl Value for Services {
     const EMPTY_COUNTS: bool = true;
 
@@ -277,6 +285,46 @@ impl Value for PolicyFile {
     }
 }
 
+impl Value for AccountingFile {
+    fn from_text(text: &str) -> Result<Self, String> {
+        PolicyFile::from_text(text).map(|file| AccountingFile(file.0))
+    }
+
+    fn from_toml(value: &DeValue<'_>) -> Result<Self, String> {
+        match value {
+            DeValue::String(text) => AccountingFile::from_text(text),
+            other => Err(wrong_type(other, "a file such as \"/var/log/telecl/accounting.jsonl\"")),
+        }
+    }
+}
+
+impl Value for MetricsAddress {
+    fn from_text(text: &str) -> Result<Self, String> {
+        parse_metrics_address(text).map(MetricsAddress)
+    }
+
+    fn from_toml(value: &DeValue<'_>) -> Result<Self, String> {
+        match value {
+            DeValue::String(text) => MetricsAddress::from_text(text),
+            other => Err(wrong_type(other, "an address such as \"127.0.0.1:9701\"")),
+        }
+    }
+}
+
+/// Reads `127.0.0.1:9701` or `[::]:9701`: the port has to be named, for it is not that of drivers.
+pub fn parse_metrics_address(text: &str) -> Result<Address, String> {
+    let text = text.trim();
+    let advice = "write host:port, as in 127.0.0.1:9701";
+    match text.parse() {
+        Ok(Address::Tcp { .. }) if text.rsplit_once(':').is_none_or(|(_, port)| port.parse::<u16>().is_err()) => {
+            Err(format!("\"{text}\" has no port; {advice}"))
+        }
+        Ok(address @ Address::Tcp { .. }) => Ok(address),
+        Ok(Address::Unix(_)) => Err(format!("\"{text}\" is a Unix socket; {advice}")),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
 impl Value for Compression {
     fn from_text(text: &str) -> Result<Self, String> {
         match text.trim() {
@@ -422,6 +470,18 @@ mod tests {
     fn a_policy_is_named_by_an_absolute_path() {
         assert_eq!(PolicyFile::from_text(" /etc/telecl/policy.toml"), Ok(PolicyFile("/etc/telecl/policy.toml".into())));
         assert!(PolicyFile::from_text("policy.toml").unwrap_err().contains("absolute"));
+    }
+
+    #[test]
+    fn metrics_have_an_address_with_a_port() {
+        let parse = |text| MetricsAddress::from_text(text).map(|address| address.0.to_string());
+        assert_eq!(parse(" 127.0.0.1:9701"), Ok("127.0.0.1:9701".to_owned()));
+        assert_eq!(parse("[::]:0"), Ok("[::]:0".to_owned()));
+        for wrong in ["", "node7", "[::1]", "9701", "unix:/run/x", "node7:99999", "::1:9701"] {
+            assert!(parse(wrong).is_err(), "{wrong}");
+        }
+        assert!(parse("node7").unwrap_err().contains("has no port"));
+        assert!(AccountingFile::from_text("a.jsonl").is_err());
     }
 
     #[test]

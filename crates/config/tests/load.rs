@@ -166,6 +166,8 @@ fn every_key_has_a_variable() {
         .set("TELECL_CACHE_DIR", "/cache")
         .set("TELECL_CACHE_SIZE", "1MiB")
         .set("TELECL_POLICY", "/etc/telecl/policy.toml")
+        .set("TELECL_METRICS", "127.0.0.1:9701")
+        .set("TELECL_ACCOUNTING", "/var/log/telecl.jsonl")
         .set("TELECL_SERVE_COMPRESSION", "off");
     let driver = place.driver().unwrap();
     assert_eq!((driver.connect_timeout, driver.strict), (Duration::from_secs(60), true));
@@ -178,6 +180,8 @@ fn every_key_has_a_variable() {
     assert_eq!((serve.devices, serve.handshake_timeout), (vec!["cpu".to_owned()], Duration::from_secs(7)));
     assert_eq!((serve.warm_workers, serve.cache_dir, serve.cache_size), (0, Some("/cache".into()), 1 << 20));
     assert_eq!(serve.policy, Some("/etc/telecl/policy.toml".into()));
+    assert_eq!(serve.metrics.map(|address| address.to_string()).as_deref(), Some("127.0.0.1:9701"));
+    assert_eq!(serve.accounting, Some("/var/log/telecl.jsonl".into()));
     assert_eq!(driver.source.variables, KEYS.iter().map(|key| key.variable).collect::<Vec<_>>());
 }
 

@@ -23,6 +23,8 @@ pub struct FrameSender {
     pending: Vec<u8>,
     /// Bytes that the receiver has not been shown.
     unseen: usize,
+    /// Bytes of all frames and payloads so far.
+    total: u64,
     /// For large payloads over a socket.
     compressor: Option<Compressor>,
 }
@@ -44,7 +46,7 @@ impl FrameSender {
     }
 
     fn to_sink(sink: Sink) -> FrameSender {
-        FrameSender { sink, pending: Vec::with_capacity(4096), unseen: 0, compressor: None }
+        FrameSender { sink, pending: Vec::with_capacity(4096), unseen: 0, total: 0, compressor: None }
     }
 
     /// Compresses large payloads from now on, if that was agreed on and can be of use here: not in shared memory.
@@ -98,6 +100,11 @@ impl FrameSender {
 
     pub fn is_empty(&self) -> bool {
         self.unseen == 0
+    }
+
+    /// Bytes of all frames so far, with their payloads: as they were before they were compressed, and wherever they go.
+    pub fn total(&self) -> u64 {
+        self.total
     }
 
     /// Adds a frame; sends only if its payload is large or much is pending.
@@ -170,6 +177,7 @@ impl FrameSender {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "frame is longer than the protocol allows"));
         }
         self.put_header(start, Header::new(M::OPCODE, body_len, payload_len));
+        self.total += (Header::LEN + body_len + payload_len) as u64;
         Ok(start)
     }
 
@@ -266,6 +274,7 @@ mod tests {
         let (mut sender, mut receiver) = pair();
         sender.push_on_stream(&Stage { id: 2 }, 3, 1 << 20).unwrap();
         sender.send(&Ping { number: 9 }, &[]).unwrap();
+        assert_eq!(sender.total(), (1 << 20) + 2 * (Header::LEN as u64 + 8));
         let mut frame = receiver.next_frame().unwrap().unwrap();
         assert_eq!((frame.opcode, frame.payload.len()), (Stage::OPCODE, 1 << 20));
         assert!(frame.payload.read_into(&mut [0; 7]).is_err(), "it cannot be read here");

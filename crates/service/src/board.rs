@@ -8,6 +8,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use rustix::time::{ClockId, clock_gettime};
 use telecl_shm::{Board, OpenError, Shape};
 
 /// What is counted for a session as a whole.
@@ -29,7 +30,9 @@ pub(crate) enum Count {
 }
 
 impl Count {
-    const NUMBER: usize = Count::CacheHits as usize + 1;
+    pub(crate) const ALL: [Count; 6] =
+        [Count::BytesIn, Count::BytesOut, Count::Commands, Count::Failures, Count::Builds, Count::CacheHits];
+    pub(crate) const NUMBER: usize = Count::ALL.len();
 }
 
 /// What is counted for each device that the session may use.
@@ -48,10 +51,72 @@ pub(crate) enum DeviceCount {
     Waited,
     /// Nanoseconds of the present slice.
     Slice,
+    /// Of `Waited`: because its tenant's cap was reached.
+    WaitedForCap,
+    /// … because it was the turn of others of its level.
+    WaitedForShare,
+    /// … because others had a higher priority.
+    WaitedForPriority,
 }
 
 impl DeviceCount {
-    const NUMBER: usize = DeviceCount::Slice as usize + 1;
+    pub(crate) const ALL: [DeviceCount; 9] = [
+        DeviceCount::Memory,
+        DeviceCount::PeakMemory,
+        DeviceCount::Busy,
+        DeviceCount::BusySince,
+        DeviceCount::Waited,
+        DeviceCount::Slice,
+        DeviceCount::WaitedForCap,
+        DeviceCount::WaitedForShare,
+        DeviceCount::WaitedForPriority,
+    ];
+    pub(crate) const NUMBER: usize = DeviceCount::ALL.len();
+
+    /// Why a session waits for its turn, as metrics name it.
+    pub(crate) const REASONS: [(DeviceCount, &str); 3] = [
+        (DeviceCount::WaitedForCap, "cap"),
+        (DeviceCount::WaitedForShare, "share"),
+        (DeviceCount::WaitedForPriority, "priority"),
+    ];
+
+    /// Whether it is a time that only grows, and so never is longer than its session has lasted.
+    pub(crate) fn is_time(self) -> bool {
+        matches!(self, DeviceCount::Busy | DeviceCount::Waited)
+            || Self::REASONS.iter().any(|(reason, _)| *reason == self)
+    }
+}
+
+/// What the broker wants of the worker when it sends SIGTERM.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u64)]
+pub(crate) enum Wish {
+    /// The service is stopping.
+    #[default]
+    Stop,
+    /// Somebody who may end any session has ended this one.
+    EndedByOperator,
+    /// Somebody of its own tenant has.
+    EndedByTenant,
+}
+
+impl Wish {
+    /// What the log and the accounting say.
+    pub(crate) fn how(self) -> &'static str {
+        match self {
+            Wish::Stop => "service stopped",
+            Wish::EndedByOperator => "ended by an operator",
+            Wish::EndedByTenant => "ended by somebody of its own tenant",
+        }
+    }
+
+    /// What the driver is told.
+    pub(crate) fn reason(self) -> String {
+        match self {
+            Wish::Stop => "the service is stopping".to_owned(),
+            _ => format!("{} (telecl sessions end); a new context begins another session", self.how()),
+        }
+    }
 }
 
 /// The board of one session.
@@ -74,6 +139,20 @@ impl SessionBoard {
         Ok(SessionBoard { board: Board::open(memfd, shape(devices.len()))?, devices: devices.to_vec() })
     }
 
+    /// The broker's: says what it wants of the worker, before it sends SIGTERM.
+    pub(crate) fn wish(&self, wish: Wish) {
+        self.board.word(WISH).store(wish as u64, Ordering::Release);
+    }
+
+    /// The worker's, after SIGTERM.
+    pub(crate) fn wished(&self) -> Wish {
+        match self.board.word(WISH).load(Ordering::Acquire) {
+            word if word == Wish::EndedByOperator as u64 => Wish::EndedByOperator,
+            word if word == Wish::EndedByTenant as u64 => Wish::EndedByTenant,
+            _ => Wish::Stop,
+        }
+    }
+
     /// The devices of the session.
     pub(crate) fn devices(&self) -> &[u64] {
         &self.devices
@@ -86,12 +165,12 @@ impl SessionBoard {
 
     /// A counter of the session.
     pub(crate) fn count(&self, count: Count) -> &AtomicU64 {
-        self.board.word(count as usize)
+        self.board.word(COUNTS + count as usize)
     }
 
     /// A counter of the device at a place.
     pub(crate) fn device(&self, place: usize, count: DeviceCount) -> &AtomicU64 {
-        self.board.word(Count::NUMBER + place * DeviceCount::NUMBER + count as usize)
+        self.board.word(DEVICE_COUNTS + place * DeviceCount::NUMBER + count as usize)
     }
 
     /// The word that says whose turn it is on the device at a place.
@@ -100,19 +179,52 @@ impl SessionBoard {
         self.board.bell(place)
     }
 
+    /// Adds to a counter of the session that only the calling thread writes, which takes no atomic addition.
+    pub(crate) fn step(&self, count: Count, value: u64) {
+        let word = self.count(count);
+        word.store(word.load(Ordering::Relaxed).wrapping_add(value), Ordering::Relaxed);
+    }
+
+    /// How long the device at a place has been busy, with what is under way now. May be a little less than it was a moment
+    /// ago, when that has just ended.
+    pub(crate) fn busy(&self, place: usize) -> u64 {
+        let ended = self.device(place, DeviceCount::Busy).load(Ordering::Acquire);
+        match self.device(place, DeviceCount::BusySince).load(Ordering::Relaxed) {
+            0 => ended,
+            since => ended.saturating_add(now().saturating_sub(since)),
+        }
+    }
+
     /// Adds to a counter of the session.
     pub(crate) fn add(&self, count: Count, value: u64) {
         self.count(count).fetch_add(value, Ordering::Relaxed);
     }
 }
 
+/// The system's monotonic clock, which worker and broker have in common.
+pub(crate) fn now() -> u64 {
+    let time = clock_gettime(ClockId::Monotonic);
+    u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
+}
+
+/// Where things stand on the board.
+const WISH: usize = 0;
+const COUNTS: usize = WISH + 1;
+const DEVICE_COUNTS: usize = COUNTS + Count::NUMBER;
+
 fn shape(devices: usize) -> Shape {
-    Shape { bells: devices, words: Count::NUMBER + devices * DeviceCount::NUMBER }
+    Shape { bells: devices, words: DEVICE_COUNTS + devices * DeviceCount::NUMBER }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_lists_are_in_the_order_of_their_numbers() {
+        assert!(Count::ALL.iter().enumerate().all(|(number, count)| *count as usize == number));
+        assert!(DeviceCount::ALL.iter().enumerate().all(|(number, count)| *count as usize == number));
+    }
 
     #[test]
     fn every_counter_has_a_place_of_its_own() {
@@ -123,6 +235,9 @@ mod tests {
         worker.device(0, DeviceCount::Memory).store(6, Ordering::Relaxed);
         worker.device(1, DeviceCount::Slice).store(7, Ordering::Relaxed);
         worker.turn(1).store(8, Ordering::Relaxed);
+        assert_eq!(worker.wished(), Wish::Stop);
+        broker.wish(Wish::EndedByOperator);
+        assert_eq!(worker.wished(), Wish::EndedByOperator);
         let read = |word: &AtomicU64| word.load(Ordering::Relaxed);
         assert_eq!(read(broker.count(Count::CacheHits)), 5);
         assert_eq!(read(broker.device(0, DeviceCount::Memory)), 6);

@@ -6,18 +6,19 @@
 //! other when the first request arrives, so a program that only lists devices costs no worker. Workers are started
 //! ahead, and the programs they build are kept by the broker for all sessions.
 //!
-//! The command line uses [`serve`], [`worker_main`] and [`inventory_main`]; everything else is private.
+//! The command line uses [`serve`], [`worker_main`], [`inventory_main`] and [`sensors_main`]; everything else is private.
 #![deny(unsafe_code)]
 
 mod board;
 mod broker;
 mod channel;
 mod process;
+mod sensors;
 mod turn;
 mod worker;
 
 pub use broker::{ServeError, ServeSettings, WorkerCommand, serve};
-pub use worker::{inventory_main, worker_main};
+pub use worker::{inventory_main, sensors_main, worker_main};
 
 /// Environment variables between a broker and its children.
 mod environment {

@@ -1,9 +1,10 @@
-//! How processes end, and the three C functions that have no safe equivalent: leaving at once, emptying C's output, and
-//! asking who is at the other end of a Unix socket.
+//! How processes end, and the C functions that have no safe equivalent: leaving at once, emptying C's output, and asking
+//! who is at the other end of a Unix socket, and how far away the other end of a TCP connection is.
 #![allow(unsafe_code)]
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
+use std::time::Duration;
 
 /// With what a worker ends; the broker turns it into a sentence.
 pub(crate) mod exit_code {
@@ -15,6 +16,8 @@ pub(crate) mod exit_code {
     pub(crate) const STOPPED: i32 = 4;
     /// The session did nothing for too long.
     pub(crate) const IDLE: i32 = 5;
+    /// There are no sensors to read.
+    pub(crate) const NOTHING: i32 = 6;
     pub(crate) const PANICKED: i32 = 70;
 }
 
@@ -53,6 +56,20 @@ pub(crate) fn peer_user(socket: impl AsFd) -> io::Result<u32> {
     Ok(peer.uid)
 }
 
+/// The round trip of a TCP connection, as the kernel has measured it so far; `None` for other sockets.
+pub(crate) fn round_trip(socket: impl AsFd) -> Option<Duration> {
+    let mut info = std::mem::MaybeUninit::<libc::tcp_info>::zeroed();
+    let mut len = size_of::<libc::tcp_info>() as libc::socklen_t;
+    let socket = socket.as_fd().as_raw_fd();
+    // SAFETY: `info` is valid for writes of `len` bytes and outlives the call; the descriptor is open as long as it is
+    // borrowed.
+    let status =
+        unsafe { libc::getsockopt(socket, libc::IPPROTO_TCP, libc::TCP_INFO, info.as_mut_ptr().cast(), &raw mut len) };
+    // SAFETY: all of it was zero, or was written by the kernel, and it has only integers.
+    let info = unsafe { info.assume_init() };
+    (status == 0 && info.tcpi_rtt > 0).then(|| Duration::from_micros(info.tcpi_rtt.into()))
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::unix::net::{UnixDatagram, UnixStream};
@@ -63,7 +80,15 @@ mod tests {
     fn the_user_at_the_other_end_is_known_and_of_other_sockets_nobody() {
         let (ours, _theirs) = UnixStream::pair().unwrap();
         assert_eq!(peer_user(&ours).unwrap(), rustix::process::geteuid().as_raw());
+        assert_eq!(round_trip(&ours), None);
         assert!(peer_user(UnixDatagram::unbound().unwrap()).is_err());
         assert!(peer_user(std::fs::File::open("/dev/null").unwrap()).is_err());
+    }
+
+    #[test]
+    fn the_round_trip_of_a_connection_is_known() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let ours = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        assert!(round_trip(&ours).is_some_and(|time| time < Duration::from_secs(1)));
     }
 }

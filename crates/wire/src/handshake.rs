@@ -2,12 +2,14 @@
 //!
 //! The driver sends [`Hello`]; the broker answers [`Welcome`] or [`Refused`]. Every other frame
 //! belongs to the worker. A [`Ping`] is answered by broker and worker alike. On a further connection of the same session
-//! the driver sends [`Join`], and the worker answers [`Joined`]: after that it carries payloads, and nothing else.
+//! the driver sends [`Join`], and the worker answers [`Joined`]: after that it carries payloads, and nothing else. Those who
+//! look after a service begin with [`Inspect`] or [`EndSession`], and get one answer.
 
 use crate::codec::{bodies, byte_enums, messages};
 use crate::info::Platform;
+pub use crate::status::{EndSession, Inspect, SessionEnded, Status};
 
-/// First bytes of a [`Hello`] and of a [`Join`]: tells our drivers from anything else that may connect.
+/// First bytes of whatever a connection begins with: tells our drivers from anything else that may connect.
 pub const MAGIC: [u8; 8] = *b"telecl\r\n";
 
 byte_enums! {
@@ -139,6 +141,10 @@ messages! {
         6 => ShareMemory,
         7 => Join,
         8 => Joined,
+        9 => Inspect,
+        10 => Status<'a>,
+        11 => EndSession,
+        12 => SessionEnded,
     }
 }
 

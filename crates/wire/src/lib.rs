@@ -18,6 +18,7 @@ pub mod info;
 pub mod region;
 pub mod reply;
 pub mod request;
+pub mod status;
 
 pub use codec::{DecodeError, Field, Ids, Reader, decode, encode};
 pub use header::{Header, MAX_BODY, MAX_PAYLOAD};

@@ -96,6 +96,7 @@ pub(crate) struct Claim<'a> {
     ticket: u64,
     places: Vec<Place>,
     admitted: Arc<Mailbox<()>>,
+    since: Instant,
     deadline: Instant,
     waits: Duration,
     here: bool,
@@ -119,7 +120,7 @@ impl Admission {
         state.waiting.push_back(Waiting { ticket, places: places.clone(), admitted: Arc::clone(&admitted) });
         state.advance(|place| self.most(&policy, place).value);
         drop(state);
-        let mut claim = Claim { admission: self, ticket, places, admitted, deadline, waits, here: false };
+        let mut claim = Claim { admission: self, ticket, places, admitted, since: now, deadline, waits, here: false };
         claim.is_admitted();
         Ok(claim)
     }
@@ -175,6 +176,11 @@ impl Claim<'_> {
     pub(crate) fn is_admitted(&mut self) -> bool {
         self.here = self.here || !self.admitted.take().is_empty();
         self.here
+    }
+
+    /// For how long it has waited.
+    pub(crate) fn waited(&self) -> Duration {
+        self.since.elapsed()
     }
 
     /// How much longer it waits; `None` if that is over.

@@ -9,7 +9,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
 use telecl_net::{Compression, FrameSender, Stream};
-use telecl_wire::handshake::{Hello, Join, MAGIC, Ping, Pong};
+use telecl_wire::handshake::{EndSession, Hello, Inspect, Join, MAGIC, Ping, Pong};
 use telecl_wire::request::Message;
 use telecl_wire::{DecodeError, Header, PROTOCOL_VERSION, decode};
 
@@ -33,6 +33,10 @@ pub(crate) enum Introduction {
     Hello(Caller),
     /// It is to be a stream of one.
     Join(Join),
+    /// Somebody wants to know how the service is.
+    Inspect,
+    /// Somebody wants this session to end.
+    EndSession(u64),
 }
 
 /// Why a connection does not become a session.
@@ -81,7 +85,8 @@ pub(crate) fn read_introduction(stream: &Stream, timeout: Duration) -> Result<In
     }
     let header = Header::parse(&header).map_err(|_| Unwelcome::Stranger)?;
     let opcode = header.opcode.get();
-    let strange = ![Hello::OPCODE, Join::OPCODE].contains(&opcode) || header.payload_len() != 0;
+    let known = [Hello::OPCODE, Join::OPCODE, Inspect::OPCODE, EndSession::OPCODE];
+    let strange = !known.contains(&opcode) || header.payload_len() != 0;
     if strange || header.body_len() > LONGEST_HELLO {
         return Err(Unwelcome::Stranger);
     }
@@ -99,8 +104,11 @@ fn parse(opcode: u16, body: &[u8]) -> Result<Introduction, Unwelcome> {
     if protocol != PROTOCOL_VERSION {
         return Err(Unwelcome::Version(protocol));
     }
-    if opcode == Join::OPCODE {
-        return Ok(Introduction::Join(decode(body)?));
+    match opcode {
+        Join::OPCODE => return Ok(Introduction::Join(decode(body)?)),
+        Inspect::OPCODE => return decode::<Inspect>(body).map(|_| Introduction::Inspect).map_err(Into::into),
+        EndSession::OPCODE => return Ok(Introduction::EndSession(decode::<EndSession>(body)?.session)),
+        _ => {}
     }
     let hello: Hello<'_> = decode(body)?;
     Ok(Introduction::Hello(Caller {

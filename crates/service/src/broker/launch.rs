@@ -53,7 +53,7 @@ pub(crate) fn work(
             Ok(worker) => worker,
             Err(error) => {
                 let program = broker.settings.worker.program.display();
-                return Err(give_up(socket, &format!("cannot start the worker {program}: {error}")));
+                return Err(give_up(socket, &format!("cannot start the worker {program}: {error}"), false));
             }
         };
         let ended = run(broker, begin, tenant, &mut socket, joins, worker);
@@ -63,10 +63,13 @@ pub(crate) fn work(
         }
         debug!(session, ?ended, "a worker ended before it took its session over");
         if broker.sessions.is_stopping() {
-            return Err(give_up(socket, "the service is stopping"));
+            return Err(give_up(socket, "the service is stopping", false));
+        }
+        if let Some(wish) = broker.sessions.is_ending(session) {
+            return Ok(give_up(socket, &wish.reason(), true));
         }
     }
-    Err(give_up(socket, "worker could not start"))
+    Err(give_up(socket, "worker could not start", false))
 }
 
 /// Gives the session to the worker, answers its requests, and waits for its end. Takes the socket away as soon as it is
@@ -85,8 +88,10 @@ fn run(
     broker.sessions.work(session, Pid::from_child(&child));
     // Given back when the process is gone: until then it has its devices.
     let board = SessionBoard::create(&begin.devices);
-    let (board, memfd) = board.map_err(|error| give_up(socket.take(), &format!("cannot keep a session: {error}")))?;
+    let (board, memfd) =
+        board.map_err(|error| give_up(socket.take(), &format!("cannot keep a session: {error}"), false))?;
     let board = Arc::new(board);
+    broker.accounts.work(session, &board);
     let mut devices = DeviceClaims { broker, begin, tenant, board, held: Vec::new(), waiting: None };
     let ending = match attend(broker, &mut devices, memfd, socket, joins, &channel) {
         Ok(ending) => ending,
@@ -238,6 +243,8 @@ impl DeviceClaims<'_> {
         let Some(mut waiting) = self.waiting.take() else { return Ok(()) };
         if waiting.claim.is_admitted() {
             let Waiting { number, devices, claim } = waiting;
+            self.broker.accounts.admit(self.begin.session, &devices);
+            self.broker.accounts.waited(self.tenant, claim.waited(), true);
             let grant = self.broker.rules.current().for_tenant(self.tenant);
             for device in &devices {
                 self.broker.turns.join(*device, self.begin.session, &grant, &self.board);
@@ -249,6 +256,7 @@ impl DeviceClaims<'_> {
             self.waiting = Some(waiting);
             return Ok(());
         }
+        self.broker.accounts.waited(self.tenant, waiting.claim.waited(), false);
         let reason = waiting.claim.refusal();
         warn!(session = self.begin.session, tenant = %self.tenant, reason, "session refused a device");
         channel.send(Head::new(Kind::Refused).number(waiting.number), reason.as_bytes())
@@ -320,10 +328,10 @@ fn signal_name(signal: i32) -> String {
     signal_hook::low_level::signal_name(signal).map(|name| format!(" ({name})")).unwrap_or_default()
 }
 
-/// Tells the driver why there is no worker, and returns the reason.
-fn give_up(socket: Option<Stream>, reason: &str) -> String {
+/// Tells the driver why there is no worker, and returns the reason. With `policy`, because somebody wants it so.
+fn give_up(socket: Option<Stream>, reason: &str, policy: bool) -> String {
     if let Some(socket) = socket {
-        farewell::close(socket, reason, false);
+        farewell::close(socket, reason, policy);
     }
     reason.to_owned()
 }

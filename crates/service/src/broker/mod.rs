@@ -1,24 +1,33 @@
 //! The broker: listens, welcomes, starts workers, keeps built programs, and outlives whatever happens to them.
 //!
 //! Threads: the caller of [`serve`] accepts connections and looks after the policy's file; each connection has a thread of its own, which later answers
-//! the connection's worker and waits for its end; the spawner starts all workers (PR_SET_PDEATHSIG fires when the
+//! the connection's worker and waits for its end; a few answer requests for metrics; one takes what sensors say; the spawner starts all workers (PR_SET_PDEATHSIG fires when the
 //! *thread* ends that started a process, so this one lives as long as the broker).
 #![forbid(unsafe_code)]
 
+mod accounting;
+mod accounts;
 mod admission;
 mod cache;
+mod counters;
 mod farewell;
+mod figures;
 mod greeting;
+mod http;
+mod inspect;
 mod launch;
 mod listen;
 mod mailbox;
+mod metrics;
 mod offer;
+mod overview;
 mod peer;
 mod placement;
 mod pool;
 mod registry;
 mod rules;
 mod scratch;
+mod sensors;
 mod session;
 mod stop;
 mod turns;
@@ -28,14 +37,17 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use telecl_net::{Address, Compression};
 use telecl_policy::PolicyError;
 use tracing::{info, warn};
 
+use self::accounting::Accounting;
+use self::accounts::Accounts;
 use self::admission::Admission;
 use self::cache::Cache;
+use self::counters::Counters;
 use self::listen::Listeners;
 use self::offer::Offer;
 use self::placement::Placement;
@@ -43,6 +55,7 @@ use self::pool::Pool;
 use self::registry::Registry;
 use self::rules::Rules;
 use self::scratch::Scratch;
+use self::sensors::Readings;
 use self::stop::Signals;
 use self::turns::Turns;
 
@@ -66,6 +79,10 @@ pub struct ServeSettings {
     pub cache_size: u64,
     /// The file that says who may use how much; without one, everybody may use everything.
     pub policy: Option<PathBuf>,
+    /// Where Prometheus finds metrics; nowhere if `None`.
+    pub metrics: Option<Address>,
+    /// The file that gets a line for each session at its end.
+    pub accounting: Option<PathBuf>,
     /// Whether bulk data is compressed on its way, if it is for us to say.
     pub compression: Compression,
     pub worker: WorkerCommand,
@@ -84,6 +101,8 @@ impl ServeSettings {
             cache_dir: None,
             cache_size: 1 << 30,
             policy: None,
+            metrics: None,
+            accounting: None,
             compression: Compression::Auto,
             worker,
         }
@@ -91,7 +110,7 @@ impl ServeSettings {
 }
 
 /// How a worker is started: it must call [`crate::worker_main`], or [`crate::inventory_main`] if the further argument
-/// `--inventory` is given.
+/// `--inventory` is given, or [`crate::sensors_main`] if `--sensors` is.
 #[derive(Clone, Debug)]
 pub struct WorkerCommand {
     pub program: PathBuf,
@@ -112,6 +131,8 @@ pub enum ServeError {
     NoAddress,
     #[error("cannot listen at {address}: {cause}; {}", listen::advice(cause))]
     Listen { address: Address, cause: io::Error },
+    #[error("cannot offer metrics at {address}: {cause}; {}", listen::advice(cause))]
+    Metrics { address: Address, cause: io::Error },
     /// Its messages say what to write instead.
     #[error(transparent)]
     Policy(#[from] PolicyError),
@@ -145,8 +166,11 @@ struct Broker {
     next_session: AtomicU64,
     /// Connections that have not introduced themselves yet.
     strangers: AtomicUsize,
-    /// Connections that wanted to join a session and were not allowed to.
-    refused_joins: AtomicU64,
+    started: Instant,
+    counters: Counters,
+    accounts: Accounts,
+    accounting: Accounting,
+    sensors: Arc<Readings>,
     sessions: Registry,
     pool: Pool,
     cache: Cache,
@@ -160,6 +184,7 @@ pub fn serve(settings: ServeSettings, ready: impl FnOnce(&[Address])) -> Result<
     let rules = Arc::new(Rules::load(settings.policy.clone())?);
     let signals = Signals::install(rules.has_file()).map_err(ServeError::Signals)?;
     let listeners = Listeners::bind(&settings.listen, settings.local_socket)?;
+    let page = settings.metrics.as_ref().map(http::Page::bind).transpose()?;
     let scratch = Scratch::new().map_err(|cause| ServeError::Scratch { cause })?;
     let offer = Arc::new(offer::take_inventory(&settings));
     let directory = settings.cache_dir.as_ref().map(|directory| directory.join("programs"));
@@ -167,6 +192,8 @@ pub fn serve(settings: ServeSettings, ready: impl FnOnce(&[Address])) -> Result<
         admission: Admission::new(Arc::clone(&rules), Arc::clone(&offer)),
         turns: Arc::new(Turns::new(offer.device_ids())),
         rules,
+        accounting: Accounting::new(settings.accounting.clone()),
+        sensors: Arc::new(Readings::new(&settings.worker, &offer)),
         offer,
         placement: Placement::default(),
         pool: Pool::new().map_err(ServeError::Spawner)?,
@@ -178,12 +205,17 @@ pub fn serve(settings: ServeSettings, ready: impl FnOnce(&[Address])) -> Result<
         boot_id: telecl_net::boot_id(),
         next_session: AtomicU64::new(1),
         strangers: AtomicUsize::new(0),
-        refused_joins: AtomicU64::new(0),
+        started: Instant::now(),
+        counters: Counters::default(),
+        accounts: Accounts::default(),
         sessions: Registry::default(),
         scratch,
     });
     pool::start(&broker).map_err(ServeError::Spawner)?;
     broker.turns.start().map_err(ServeError::Turns)?;
+    if let Some(page) = &page {
+        page.serve(&broker).map_err(ServeError::Spawner)?;
+    }
     let addresses = listeners.addresses();
     let listening = addresses.iter().map(Address::to_string).collect::<Vec<_>>().join(" ");
     info!(
@@ -205,6 +237,7 @@ pub fn serve(settings: ServeSettings, ready: impl FnOnce(&[Address])) -> Result<
     );
     // Nobody new comes in while the rest leaves.
     drop(listeners);
+    drop(page);
     let left = broker.sessions.end_all();
     if left > 0 {
         warn!(sessions = left, "some sessions did not end in time");

@@ -3,17 +3,22 @@
 use std::collections::HashSet;
 use std::io::{self, Read};
 use std::process::{Child, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use telecl_opencl::info::string;
+use telecl_opencl::info::{number, string};
 use telecl_policy::{DeviceFacts, Devices};
-use telecl_sys::{CL_DEVICE_NAME, CL_DEVICE_UUID_KHR, CL_PLATFORM_NAME, CL_SUCCESS};
+use telecl_sys::{
+    CL_DEVICE_GLOBAL_MEM_SIZE, CL_DEVICE_NAME, CL_DEVICE_PCI_BUS_ID_NV, CL_DEVICE_PCI_BUS_INFO_KHR,
+    CL_DEVICE_PCI_DOMAIN_ID_NV, CL_DEVICE_PCI_SLOT_ID_NV, CL_DEVICE_UUID_KHR, CL_PLATFORM_NAME, CL_SUCCESS,
+};
 use telecl_wire::info::{Info, Inventory, Platform};
 use tracing::{info, warn};
 
 use super::{ServeSettings, launch};
+use crate::sensors::bus;
 
 /// A vendor's driver that starts a GPU from cold may take its time; one that hangs must not take ours.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -25,16 +30,20 @@ const LONGEST: usize = 64 << 20;
 #[derive(Debug, Default)]
 pub(crate) struct Offer {
     pub(crate) platforms: Vec<Platform<'static>>,
-    known: Vec<Known>,
+    known: Vec<Arc<Known>>,
 }
 
-/// What a policy asks about a device.
-#[derive(Debug)]
-struct Known {
-    id: u64,
-    name: String,
-    platform: String,
-    uuid: Option<String>,
+/// What a policy, or whoever looks after the service, asks about a device.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Known {
+    pub(crate) id: u64,
+    pub(crate) name: String,
+    pub(crate) platform: String,
+    pub(crate) uuid: Option<String>,
+    /// Its place on the PCI bus.
+    pub(crate) bus: Option<String>,
+    /// In bytes.
+    pub(crate) memory: u64,
 }
 
 impl Offer {
@@ -44,19 +53,32 @@ impl Offer {
 
     fn new(platforms: Vec<Platform<'static>>) -> Offer {
         let known = platforms.iter().flat_map(|platform| {
-            platform.devices.iter().map(|device| Known {
-                id: device.id,
-                name: name(&device.info, CL_DEVICE_NAME),
-                platform: name(&platform.info, CL_PLATFORM_NAME),
-                uuid: uuid(&device.info),
+            platform.devices.iter().map(|device| {
+                Arc::new(Known {
+                    id: device.id,
+                    name: name(&device.info, CL_DEVICE_NAME),
+                    platform: name(&platform.info, CL_PLATFORM_NAME),
+                    uuid: uuid(&device.info),
+                    bus: place_on_bus(&device.info),
+                    memory: value(&device.info, CL_DEVICE_GLOBAL_MEM_SIZE).and_then(number).unwrap_or_default(),
+                })
             })
         });
         Offer { known: known.collect(), platforms }
     }
 
+    /// All devices.
+    pub(crate) fn known(&self) -> &[Arc<Known>] {
+        &self.known
+    }
+
+    pub(crate) fn device(&self, id: u64) -> Option<&Known> {
+        self.known.iter().find(|known| known.id == id).map(|known| &**known)
+    }
+
     /// What a policy asks about one of the devices.
     pub(crate) fn facts(&self, id: u64) -> Option<DeviceFacts<'_>> {
-        self.known.iter().find(|known| known.id == id).map(Known::facts)
+        self.known.iter().find(|known| known.id == id).map(|known| known.facts())
     }
 
     /// The numbers of all devices.
@@ -83,7 +105,7 @@ impl Offer {
 
 impl Known {
     fn facts(&self) -> DeviceFacts<'_> {
-        let Known { id, name, platform, uuid } = self;
+        let Known { id, name, platform, uuid, .. } = self;
         DeviceFacts { number: *id, name, platform, uuid: uuid.as_deref() }
     }
 }
@@ -183,14 +205,28 @@ fn select(inventory: Inventory<'static>, platforms: &[String], devices: &[String
     Offer::new(chosen)
 }
 
+fn value<'i>(info: &'i [Info<'_>], param: u32) -> Option<&'i [u8]> {
+    info.iter().find(|info| info.param == param && info.status == CL_SUCCESS).map(|info| info.value)
+}
+
+/// A name goes to logs, tables and metrics: without control characters.
 fn name(info: &[Info<'_>], param: u32) -> String {
-    let found = info.iter().find(|info| info.param == param && info.status == CL_SUCCESS);
-    found.map(|info| string(info.value)).unwrap_or_default()
+    let name = value(info, param).map(string).unwrap_or_default();
+    name.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
 fn uuid(info: &[Info<'_>]) -> Option<String> {
-    let found = info.iter().find(|info| info.param == CL_DEVICE_UUID_KHR && info.status == CL_SUCCESS)?;
-    (found.value.len() == 16).then(|| found.value.iter().map(|byte| format!("{byte:02x}")).collect())
+    let uuid = value(info, CL_DEVICE_UUID_KHR)?;
+    (uuid.len() == 16).then(|| uuid.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+fn place_on_bus(info: &[Info<'_>]) -> Option<String> {
+    if let Some(place) = value(info, CL_DEVICE_PCI_BUS_INFO_KHR) {
+        let mut words = place.chunks_exact(4).filter_map(|word| number(word)?.try_into().ok());
+        return Some(bus(words.next()?, words.next()?, words.next()?));
+    }
+    let word = |param| value(info, param).and_then(number).and_then(|word| u32::try_from(word).ok());
+    Some(bus(word(CL_DEVICE_PCI_DOMAIN_ID_NV)?, word(CL_DEVICE_PCI_BUS_ID_NV)?, word(CL_DEVICE_PCI_SLOT_ID_NV)?))
 }
 
 #[cfg(test)]

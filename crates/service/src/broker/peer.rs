@@ -1,6 +1,6 @@
 //! Who is at the other end of a connection, and so whose session it is.
 
-use std::fs;
+use std::{fmt, fs};
 
 use telecl_net::Stream;
 use telecl_policy::{Policy, Tenant};
@@ -12,21 +12,46 @@ use crate::process::peer_user;
 /// process, and may take any time.
 const PASSWD: &str = "/etc/passwd";
 
-/// The tenant of whoever has connected. On a Unix socket the kernel knows the user; over TCP nobody does.
-pub(crate) fn tenant_of(stream: &Stream, policy: &Policy) -> Tenant {
+/// A user of this machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct User {
+    pub(crate) id: u32,
+    pub(crate) name: Option<String>,
+}
+
+impl User {
+    /// Root, and whoever runs the service, see all sessions, and may end them.
+    pub(crate) fn is_operator(&self) -> bool {
+        self.id == 0 || self.id == rustix::process::geteuid().as_raw()
+    }
+}
+
+impl fmt::Display for User {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.name {
+            Some(name) => f.write_str(name),
+            None => write!(f, "{}", self.id),
+        }
+    }
+}
+
+/// Whoever has connected. On a Unix socket the kernel knows the user; over TCP nobody does.
+pub(crate) fn user_of(stream: &Stream) -> Option<User> {
     if !stream.is_unix() {
-        return Tenant::anonymous();
+        return None;
     }
     match peer_user(stream) {
-        Ok(uid) => {
-            let name = fs::read(PASSWD).ok().and_then(|passwd| user_name(&passwd, uid));
-            policy.tenant_of_user(uid, name.as_deref())
-        }
+        Ok(id) => Some(User { id, name: fs::read(PASSWD).ok().and_then(|passwd| user_name(&passwd, id)) }),
         Err(error) => {
             warn!(%error, "cannot find out who has connected to the Unix socket");
-            Tenant::anonymous()
+            None
         }
     }
+}
+
+/// The tenant of a user, or of somebody who is not known.
+pub(crate) fn tenant_of(user: Option<&User>, policy: &Policy) -> Tenant {
+    user.map_or_else(Tenant::anonymous, |user| policy.tenant_of_user(user.id, user.name.as_deref()))
 }
 
 /// The first name that a passwd file has for a user.
@@ -66,9 +91,12 @@ mod tests {
         let uid = rustix::process::geteuid().as_raw();
         let path = std::path::Path::new("policy.toml");
         let policy = Policy::parse(path, &format!("[users]\n{uid} = \"me\"\n")).unwrap();
-        assert_eq!(tenant_of(&Stream::from_fd(ours.into()), &policy).as_str(), "me");
+        let user = user_of(&Stream::from_fd(ours.into())).unwrap();
+        assert!(user.id == uid && user.is_operator());
+        assert_eq!(tenant_of(Some(&user), &policy).as_str(), "me");
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let tcp = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        assert_eq!(tenant_of(&Stream::from_fd(tcp.into()), &policy), Tenant::anonymous());
+        assert_eq!(user_of(&Stream::from_fd(tcp.into())), None);
+        assert_eq!(tenant_of(None, &policy), Tenant::anonymous());
     }
 }

@@ -11,6 +11,7 @@ use telecl_wire::MAX_STREAMS;
 use telecl_wire::handshake::Join;
 
 use super::mailbox::Mailbox;
+use crate::board::{SessionBoard, Wish};
 
 /// How long sessions may take to end by themselves, and then after SIGKILL.
 const GRACE: Duration = Duration::from_secs(3);
@@ -38,6 +39,8 @@ struct Session {
     joins: Arc<Joins>,
     /// Which numbers have been given to streams.
     streams: [bool; MAX_STREAMS],
+    /// Somebody wants it to end.
+    ending: Option<Wish>,
 }
 
 #[derive(Debug)]
@@ -54,6 +57,10 @@ impl State {
         if let Some(session) = self.sessions.get_mut(&session) {
             session.stage = stage;
         }
+    }
+
+    fn is_ending(&self, session: u64) -> Option<Wish> {
+        self.sessions.get(&session)?.ending
     }
 }
 
@@ -83,7 +90,7 @@ impl Registry {
             return Err(io::Error::other("the service is stopping"));
         }
         let (stage, streams) = (Stage::Waiting(stream), [false; MAX_STREAMS]);
-        state.sessions.insert(session, Session { stage, secret, joins: Arc::clone(&joins), streams });
+        state.sessions.insert(session, Session { stage, secret, joins: Arc::clone(&joins), streams, ending: None });
         Ok(joins)
     }
 
@@ -112,9 +119,38 @@ impl Registry {
     pub(crate) fn work(&self, session: u64, worker: Pid) {
         let mut state = self.lock();
         state.set_stage(session, Stage::Working(worker));
-        if state.stopping {
+        if state.stopping || state.is_ending(session).is_some() {
             signal(worker, Signal::TERM);
         }
+    }
+
+    /// Whether somebody has ended the session, which may still be here.
+    pub(crate) fn is_ending(&self, session: u64) -> Option<Wish> {
+        self.lock().is_ending(session)
+    }
+
+    /// Ends a session, and waits for it. Its worker finds out why on the board. `false` if it would not end.
+    pub(crate) fn end(&self, session: u64, wish: Wish, board: Option<&SessionBoard>) -> bool {
+        let mut state = self.lock();
+        let Some(ending) = state.sessions.get_mut(&session) else { return true };
+        ending.ending = Some(wish);
+        match &ending.stage {
+            Stage::Waiting(stream) => stream.shutdown(),
+            // Whoever starts it will notice.
+            Stage::Starting => {}
+            Stage::Working(worker) => {
+                if let Some(board) = board {
+                    board.wish(wish);
+                }
+                signal(*worker, Signal::TERM);
+            }
+        }
+        let gone = |state: &State| !state.sessions.contains_key(&session);
+        let state = self.wait_until(state, gone);
+        if let Some(Session { stage: Stage::Working(worker), .. }) = state.sessions.get(&session) {
+            signal(*worker, Signal::KILL);
+        }
+        gone(&self.wait_until(state, gone))
     }
 
     /// Closes this registry's handle on a session's socket, which a worker is about to own.
@@ -150,7 +186,11 @@ impl Registry {
     }
 
     fn wait_until_empty<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
-        let waited = self.changed.wait_timeout_while(state, GRACE, |state| !state.sessions.is_empty());
+        self.wait_until(state, |state| state.sessions.is_empty())
+    }
+
+    fn wait_until<'a>(&self, state: MutexGuard<'a, State>, done: impl Fn(&State) -> bool) -> MutexGuard<'a, State> {
+        let waited = self.changed.wait_timeout_while(state, GRACE, |state| !done(state));
         waited.unwrap_or_else(PoisonError::into_inner).0
     }
 
@@ -197,5 +237,23 @@ mod tests {
         assert!(joins.take().iter().map(|(number, _)| *number).eq(0..MAX_STREAMS as u32));
         sessions.leave(7);
         assert_eq!(join(7, [5; 16], 0), Err(NotJoined::Stranger));
+    }
+
+    #[test]
+    fn who_only_waits_is_ended_by_the_end_of_its_connection() {
+        let sessions = Registry::default();
+        assert!(sessions.end(7, Wish::EndedByOperator, None), "there is nobody to end");
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        sessions.enter(7, Stream::from_fd(ours.into()), [5; 16]).unwrap();
+        assert_eq!(sessions.is_ending(7), None);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                // As the session's own thread, which notices the end of the connection.
+                assert_eq!(std::io::Read::read(&mut theirs, &mut [0]).unwrap(), 0);
+                assert_eq!(sessions.is_ending(7), Some(Wish::EndedByOperator));
+                sessions.leave(7);
+            });
+            assert!(sessions.end(7, Wish::EndedByOperator, None));
+        });
     }
 }

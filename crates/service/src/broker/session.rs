@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -16,11 +16,15 @@ use telecl_wire::PROTOCOL_VERSION;
 use telecl_wire::handshake::{Join, Refused, Welcome};
 use tracing::{debug, info, warn};
 
+use super::accounts::Who;
 use super::admission::{Claim, Place};
+use super::counters::Failure;
 use super::greeting::{Caller, First, Introduction, Unwelcome, read_introduction, wait_for_request};
+use super::peer::{self, User};
 use super::registry::Joins;
-use super::{Broker, farewell, launch, peer};
+use super::{Broker, farewell, inspect, launch};
 use crate::channel::{Begin, Limits};
+use crate::process::round_trip;
 
 /// How many connections may be about to introduce themselves. Each costs a thread for at most the handshake timeout.
 const MOST_STRANGERS: usize = 256;
@@ -28,8 +32,10 @@ const MOST_STRANGERS: usize = 256;
 /// Attends to a new connection in a thread of its own.
 pub(crate) fn begin(broker: &Arc<Broker>, stream: Stream, peer: String) {
     let stranger = Stranger::new(broker);
+    broker.counters.connections.fetch_add(1, Ordering::Relaxed);
     if broker.strangers.load(Ordering::Relaxed) > MOST_STRANGERS {
         warn!(peer, "connection refused: too many others have not introduced themselves");
+        broker.counters.failed(Failure::Crowded);
         refuse(stream, "the service has too many connections; try again", Duration::from_millis(100));
         return;
     }
@@ -63,9 +69,15 @@ fn attend(stream: Stream, peer: String, stranger: Stranger) {
     let caller = match read_introduction(&stream, timeout) {
         Ok(Introduction::Hello(caller)) => caller,
         Ok(Introduction::Join(wanted)) => return join(&broker, stream, &peer, &wanted),
+        Ok(Introduction::Inspect) => return inspect::inspect(&broker, stream),
+        Ok(Introduction::EndSession(session)) => return inspect::end_session(&broker, stream, session),
         // Health checks and port scans do this all day.
-        Err(Unwelcome::Left) => return debug!(peer, "connection closed without a word"),
+        Err(reason @ Unwelcome::Left) => {
+            broker.counters.failed(Failure::from(&reason));
+            return debug!(peer, "connection closed without a word");
+        }
         Err(reason) => {
+            broker.counters.failed(Failure::from(&reason));
             warn!(peer, %reason, "connection refused");
             if reason.is_driver() {
                 refuse(stream, &reason.to_string(), timeout);
@@ -78,29 +90,40 @@ fn attend(stream: Stream, peer: String, stranger: Stranger) {
     let admitted = match Admitted::find(&broker, &stream) {
         Ok(admitted) => admitted,
         Err((tenant, reason)) => {
+            broker.counters.failed(Failure::NoDevice);
             warn!(%tenant, peer, program = caller.program, pid = caller.pid, reason, "session refused");
             return refuse(stream, &reason, timeout);
         }
     };
-    let tenant = admitted.tenant.clone();
+    let (tenant, user) = (admitted.tenant.clone(), admitted.user.clone());
     let session = broker.next_session.fetch_add(1, Ordering::Relaxed);
     let entered = telecl_net::random_secret().and_then(|secret| {
         let joins = broker.sessions.enter(session, stream.try_clone()?, secret)?;
         let compression = caller.compression.and(broker.settings.compression);
-        let Admitted { tenant, devices, limits, limited } = admitted;
+        let Admitted { tenant, devices, limits, limited, .. } = admitted;
         let begin = Begin { session, compression, limits, devices };
         Ok(Conversation { broker: &broker, tenant, limited, begin, secret, joins, pid: caller.pid })
     });
     let conversation = match entered {
         Ok(conversation) => conversation,
         Err(error) => {
+            broker.counters.failed(Failure::Unable);
             warn!(session, %tenant, %error, "cannot keep a session");
             return refuse(stream, &error.to_string(), timeout);
         }
     };
     let Caller { program, pid, version, .. } = caller;
     info!(session, %tenant, peer, program, pid, version, "session opened");
+    let (begun, since) = (SystemTime::now(), read);
+    let (tenant_of, program_of) = (tenant.clone(), program.clone());
+    broker.accounts.open(Who { session, tenant: tenant_of, user, peer, program: program_of, pid, begun, since });
     let ended = conversation.hold(stream, read);
+    // A driver that is told so may leave before its worker does, which then knows of nothing else.
+    let ended = broker.sessions.is_ending(session).map_or(ended, |wish| Ok(wish.how().to_owned()));
+    if let Some(seen) = broker.accounts.close(session, ended.is_ok()) {
+        broker.accounting.write(&seen, &broker.offer, SystemTime::now(), &ended);
+    }
+    // Last: the service may stop when no session is left.
     broker.sessions.leave(session);
     let duration = read.elapsed();
     match ended {
@@ -112,6 +135,7 @@ fn attend(stream: Stream, peer: String, stranger: Stranger) {
 /// What the policy says about whoever has connected.
 struct Admitted {
     tenant: Tenant,
+    user: Option<User>,
     devices: Vec<u64>,
     limits: Limits,
     /// Whether it may have to wait, or be refused, when it wants to compute.
@@ -122,7 +146,8 @@ impl Admitted {
     /// An error for a tenant that may use nothing, with the reason.
     fn find(broker: &Broker, stream: &Stream) -> Result<Admitted, (Tenant, String)> {
         let policy = broker.rules.current();
-        let tenant = peer::tenant_of(stream, &policy);
+        let user = peer::user_of(stream);
+        let tenant = peer::tenant_of(user.as_ref(), &policy);
         let grant = policy.for_tenant(&tenant);
         let devices = broker.offer.allowed(&grant.devices.value);
         // A service without devices is no refusal: nobody has decided so.
@@ -148,7 +173,7 @@ impl Admitted {
             longest_kernel: grant.longest_kernel.value,
             overrun_ends: grant.kernel_overrun.value == Overrun::End,
         };
-        Ok(Admitted { tenant, devices, limits, limited })
+        Ok(Admitted { tenant, user, devices, limits, limited })
     }
 }
 
@@ -158,7 +183,7 @@ fn join(broker: &Broker, stream: Stream, peer: &str, wanted: &Join) {
     match broker.sessions.join(wanted, stream) {
         Ok(()) => debug!(session, peer, stream = wanted.stream, "a stream joins the session"),
         Err((stream, reason)) => {
-            let refused = broker.refused_joins.fetch_add(1, Ordering::Relaxed) + 1;
+            let refused = broker.counters.failed(Failure::Join);
             warn!(session, peer, %reason, refused, "a stream may not join");
             refuse(stream, &reason.to_string(), broker.settings.handshake_timeout);
         }
@@ -220,9 +245,13 @@ impl Conversation<'_> {
         }
         stream.set_send_timeout(None).map_err(failed)?;
         drop(sender);
+        broker.counters.round_trip(round_trip(&stream));
         // Held until the worker has ended.
         let claim = broker.admission.claim(vec![Place::Tenant(tenant.clone())]).map_err(failed)?;
-        let _room = match await_room(claim, &stream, session, &tenant) {
+        let began = Instant::now();
+        let room = await_room(claim, &stream, session, &tenant);
+        broker.accounts.waited(&tenant, began.elapsed(), !matches!(room, Err(NoRoom::Refused(_))));
+        let _room = match room {
             Ok(claim) => claim,
             Err(NoRoom::Left) => return Ok("driver closed the connection while it waited for room".to_owned()),
             Err(NoRoom::Refused(reason)) => {
@@ -266,7 +295,7 @@ fn await_room<'b>(mut claim: Claim<'b>, stream: &Stream, session: u64, tenant: &
     Err(NoRoom::Refused(claim.refusal()))
 }
 
-fn refuse(stream: Stream, reason: &str, timeout: Duration) {
+pub(crate) fn refuse(stream: Stream, reason: &str, timeout: Duration) {
     // A refusal that does not arrive changes nothing.
     let _ = stream.set_send_timeout(Some(timeout));
     let _ = FrameSender::new(stream).send(&Refused { reason, protocol: PROTOCOL_VERSION }, &[]);

@@ -26,6 +26,7 @@ use super::recipe::{Recipe, Step};
 use super::report::{DeviceIds, Params, build_report, is_nvidia};
 use super::session::Session;
 use super::start::{VENDOR_STACK, guarded};
+use crate::board::Count;
 use crate::channel::Key;
 
 /// More builds at once than this are refused; each has a thread and a compiler.
@@ -347,10 +348,12 @@ impl Job {
         let (link, name, call) = (Arc::clone(&self.link), self.name, self.call);
         let work = move || match self.find() {
             Ok(loaded) => {
+                self.link.board().add(Count::CacheHits, 1);
                 self.finish_with(loaded);
                 None
             }
             Err(permit) => {
+                self.link.board().add(Count::Builds, 1);
                 let (status, program) = work();
                 self.finish(status, program, permit)
             }

@@ -25,6 +25,7 @@ use super::staging::Chunk;
 use super::start::{VENDOR_STACK, guarded};
 use super::table::IdHash;
 use super::turns::Turns;
+use crate::board::Count;
 
 /// How often events are looked at while something is open: soon after a failure, seldom otherwise.
 const FASTEST: Duration = Duration::from_millis(5);
@@ -434,6 +435,9 @@ impl Reporter {
                     Some((first, last)) if *profiling && status == CL_COMPLETE => profile(first, last),
                     _ => [0; 5],
                 };
+                if status < CL_COMPLETE {
+                    self.link.board().add(Count::Failures, 1);
+                }
                 self.link.push(&Completed { event: *event, status, profile }, &[]);
             }
             Report::Finished { call, queue } if self.output.is_expected() || status < CL_COMPLETE => {

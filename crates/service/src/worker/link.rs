@@ -1,7 +1,8 @@
 //! What the worker sends, from whichever thread.
 
 use std::io;
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -14,6 +15,7 @@ use tracing::{debug, warn};
 
 use super::staging::Chunk;
 use super::streams::Streams;
+use crate::board::{Count, SessionBoard};
 use crate::process::{exit_code, exit_now};
 
 /// How long the last words may take.
@@ -32,6 +34,8 @@ pub(crate) struct Link {
     streams: Streams,
     chunk: usize,
     session: u64,
+    /// What the broker gets to know.
+    board: Arc<SessionBoard>,
 }
 
 /// What a failed one-way request was about.
@@ -46,9 +50,13 @@ pub(crate) struct About {
 }
 
 impl Link {
-    pub(crate) fn new(sender: FrameSender, session: u64) -> Link {
+    pub(crate) fn new(sender: FrameSender, session: u64, board: Arc<SessionBoard>) -> Link {
         let (slots, chunk) = (sender.slots().cloned(), sender.chunk());
-        Link { sender: Mutex::new(sender), slots, streams: Streams::default(), chunk, session }
+        Link { sender: Mutex::new(sender), slots, streams: Streams::default(), chunk, session, board }
+    }
+
+    pub(crate) fn board(&self) -> &SessionBoard {
+        &self.board
     }
 
     /// How much of a large transfer goes into one frame.
@@ -69,10 +77,10 @@ impl Link {
     /// As [`Link::push`], with a chunk as payload.
     pub(crate) fn push_chunk<'a>(&self, message: &impl Message<'a>, chunk: Chunk) {
         let pushed = match chunk.into_slot() {
-            Ok((slot, len)) => self.lock().push_slot(message, slot, len),
+            Ok((slot, len)) => self.with_sender(|sender| sender.push_slot(message, slot, len)),
             Err(chunk) => match self.streams.for_payload(chunk.len(), || self.lock().lets_go(chunk.len())) {
                 Some(stream) => self.push_on_stream(message, stream, chunk),
-                None => self.lock().push(message, chunk.bytes()),
+                None => self.with_sender(|sender| sender.push(message, chunk.bytes())),
             },
         };
         self.must(pushed);
@@ -80,10 +88,11 @@ impl Link {
 
     /// Sends the frame at once: the stream gets on only if the driver knows what comes there.
     fn push_on_stream<'a>(&self, message: &impl Message<'a>, stream: usize, chunk: Chunk) -> io::Result<()> {
-        let mut sender = self.lock();
-        sender.push_on_stream(message, stream, chunk.len())?;
-        self.streams.put(stream, chunk);
-        sender.flush()
+        self.with_sender(|sender| {
+            sender.push_on_stream(message, stream, chunk.len())?;
+            self.streams.put(stream, chunk);
+            sender.flush()
+        })
     }
 
     pub(crate) fn streams(&self) -> &Streams {
@@ -104,7 +113,7 @@ impl Link {
 
     /// Adds a frame to those that leave with the next flush.
     pub(crate) fn push<'a>(&self, message: &impl Message<'a>, payload: &[u8]) {
-        let pushed = self.lock().push(message, payload);
+        let pushed = self.with_sender(|sender| sender.push(message, payload));
         self.must(pushed);
     }
 
@@ -115,12 +124,15 @@ impl Link {
 
     /// A frame that leaves at once.
     pub(crate) fn send<'a>(&self, message: &impl Message<'a>, payload: &[u8]) {
-        let sent = self.lock().send(message, payload);
+        let sent = self.with_sender(|sender| sender.send(message, payload));
         self.must(sent);
     }
 
     /// Answers a request; a long answer goes in pieces, between which others may send.
     pub(crate) fn reply(&self, call: u64, status: i32, answer: &[u8]) {
+        if status < 0 {
+            self.board.add(Count::Failures, 1);
+        }
         let mut rest = answer;
         while rest.len() > CHUNK {
             let (part, after) = rest.split_at(CHUNK);
@@ -150,6 +162,7 @@ impl Link {
     pub(crate) fn failed(&self, about: About, error: ClError, event: u64) {
         let About { opcode, name, context, queue, object } = about;
         debug!(session = self.session, call = name, %error, object, queue, "call failed");
+        self.board.add(Count::Failures, 1);
         let message = format!("{name} failed: {error}");
         let status = error.code();
         self.push(&Failed { opcode, status, context, queue, object, message: &message }, &[]);
@@ -169,6 +182,7 @@ impl Link {
     /// Says that there is no room for a context, and why.
     pub(crate) fn refused(&self, opcode: u16, context: u64, error: ClError, reason: &str) {
         debug!(session = self.session, reason, "context refused");
+        self.board.add(Count::Failures, 1);
         let failed = Failed { opcode, status: error.code(), context, queue: 0, object: context, message: reason };
         self.send(&failed, &[]);
     }
@@ -214,6 +228,14 @@ impl Link {
                 exit_now(exit_code::CLOSED);
             }
         }
+    }
+
+    /// Has frames put on the link, and counts their bytes. Only whoever has the lock writes that counter.
+    fn with_sender<R>(&self, put: impl FnOnce(&mut FrameSender) -> R) -> R {
+        let mut sender = self.lock();
+        let put = put(&mut sender);
+        self.board.count(Count::BytesOut).store(sender.total(), Ordering::Relaxed);
+        put
     }
 
     fn lock(&self) -> MutexGuard<'_, FrameSender> {

@@ -34,6 +34,7 @@ mod queue;
 mod recipe;
 mod report;
 mod sampler;
+mod sensors;
 mod session;
 mod staging;
 mod start;
@@ -44,4 +45,5 @@ mod turns;
 mod vendor;
 mod watch;
 
+pub use self::sensors::sensors_main;
 pub use self::start::{inventory_main, worker_main};

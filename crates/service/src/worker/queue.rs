@@ -76,7 +76,8 @@ impl Session {
         let properties: Vec<u64> = request.properties.iter().collect();
         let bits = properties.chunks_exact(2).find(|pair| pair[0] == u64::from(CL_QUEUE_PROPERTIES));
         let bits = bits.map_or(0, |pair| pair[1]);
-        let only_bits = properties.is_empty() || (properties.len() == 2 && properties[0] == CL_QUEUE_PROPERTIES.into());
+        let only_bits =
+            properties.is_empty() || (properties.len() == 2 && properties[0] == u64::from(CL_QUEUE_PROPERTIES));
         let queue = if only_bits && bits & !CLASSIC == 0 {
             context.create_queue(device, bits)?
         } else {

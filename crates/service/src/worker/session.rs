@@ -13,7 +13,7 @@ use telecl_opencl::{Device, Library, Platform, Sampler};
 use telecl_sys::*;
 use telecl_wire::handshake::{Ping, Pong};
 use telecl_wire::request::{Finish, Kind, Message, Release};
-use telecl_wire::{DecodeError, Request, decode};
+use telecl_wire::{DecodeError, Header, Request, decode};
 use tracing::{debug, warn};
 
 use super::broker::Broker;
@@ -37,7 +37,7 @@ use super::staging::{Chunk, Pool};
 use super::table::Table;
 use super::transfer::OpenWrite;
 use super::turns::Turns;
-use crate::board::SessionBoard;
+use crate::board::{Count, SessionBoard};
 use crate::channel::Limits;
 
 /// Everything that belongs to one driver. Only the executor has it; other threads get clones of what they need.
@@ -308,6 +308,7 @@ impl Session {
     /// A request has arrived. It is executed, unless others are put off: then it is, too.
     fn take(&mut self, frame: Frame<'_>, is_last: bool) -> Result<(), ReceiveError> {
         let Frame { opcode, body, mut payload } = frame;
+        self.board.step(Count::BytesIn, (Header::LEN + body.len() + payload.len()) as u64);
         if let Some((stream, len)) = payload.take_stream() {
             return self.expect_payload(opcode, body, stream, len);
         }
@@ -388,7 +389,11 @@ impl Session {
             self.link.send(&Pong { number }, &[]);
             return Ok(());
         }
-        match Request::decode(opcode, body)? {
+        let request = Request::decode(opcode, body)?;
+        if is_command(&request) {
+            self.board.step(Count::Commands, 1);
+        }
+        match request {
             Request::Stage(m) => payload.append_to(self.staged.entry(m.id).or_default())?,
             Request::Release(m) => self.release(&m),
             Request::Query(m) => self.query(&m),
@@ -523,5 +528,29 @@ impl Session {
             Kind::Device => {}
             Kind::Tree => self.includes.remove_tree(id),
         }
+    }
+}
+
+/// Whether it is a command of the program, or the last part of one.
+fn is_command(request: &Request<'_>) -> bool {
+    match request {
+        Request::WriteBuffer(m) => m.last,
+        Request::WriteRect(m) => m.last,
+        Request::WriteImage(m) => m.last,
+        Request::RunKernel(_)
+        | Request::ReadBuffer(_)
+        | Request::ReadRect(_)
+        | Request::ReadImage(_)
+        | Request::CopyBuffer(_)
+        | Request::CopyRect(_)
+        | Request::CopyImage(_)
+        | Request::CopyImageToBuffer(_)
+        | Request::CopyBufferToImage(_)
+        | Request::FillBuffer(_)
+        | Request::FillImage(_)
+        | Request::Migrate(_)
+        | Request::Marker(_)
+        | Request::Barrier(_) => true,
+        _ => false,
     }
 }

@@ -338,10 +338,12 @@ mod tests {
     use telecl_net::{FrameSender, Stream};
 
     use super::*;
+    use crate::board::SessionBoard;
 
     fn pool() -> Pool {
         let (socket, _peer) = UnixStream::pair().unwrap();
-        Pool::plain(&Arc::new(Link::new(FrameSender::new(Stream::from_fd(socket.into())), 1)))
+        let (board, _memfd) = SessionBoard::create(&[]).unwrap();
+        Pool::plain(&Arc::new(Link::new(FrameSender::new(Stream::from_fd(socket.into())), 1, Arc::new(board))))
     }
 
     #[test]

@@ -83,7 +83,8 @@ fn start() -> io::Result<Option<(Arc<Link>, FrameReceiver, Session)>> {
     sender.set_compression(compression);
     let (shared_memory, compresses) = (sender.is_shared(), sender.compresses());
     debug!(session = number, shared_memory, compresses, "connection taken over");
-    let link = Arc::new(Link::new(sender, number));
+    let board = Arc::new(board);
+    let link = Arc::new(Link::new(sender, number, Arc::clone(&board)));
     watch::start(stop, stream.try_clone()?, Arc::clone(&link))?;
     let output = Output::start(printed, Arc::clone(&link))?;
     let broker = Broker::new(channel, Arc::clone(&link));
@@ -91,7 +92,7 @@ fn start() -> io::Result<Option<(Arc<Link>, FrameReceiver, Session)>> {
         // Streams may join. Without the thread none does.
         broker.listen();
     }
-    let session = Session::new(Arc::clone(&link), output, broker, scratch, Arc::new(board), limits)?;
+    let session = Session::new(Arc::clone(&link), output, broker, scratch, board, limits)?;
     if let Some(longest) = limits.longest_idle {
         session.end_when_idle(longest)?;
     }
@@ -145,7 +146,7 @@ fn take_channel() -> io::Result<Channel> {
 }
 
 /// A worker without its broker would be accounted to nobody.
-fn die_with_broker() -> io::Result<()> {
+pub(super) fn die_with_broker() -> io::Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
     let broker = env::var(environment::BROKER).ok().and_then(|text| text.parse::<i32>().ok());
     let parent = getppid().map(|pid| pid.as_raw_nonzero().get());

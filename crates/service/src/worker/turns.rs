@@ -8,10 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rustix::time::{ClockId, clock_gettime};
-
 use super::broker::Broker;
-use crate::board::{DeviceCount, SessionBoard};
+use crate::board::{DeviceCount, SessionBoard, now};
 use crate::channel::{Done, Head, Kind};
 use crate::turn::{Standing, TurnWord};
 
@@ -49,12 +47,6 @@ impl Meter {
     fn total(&self, now: u64) -> u64 {
         self.total + self.since.map_or(0, |since| now.saturating_sub(since))
     }
-}
-
-/// The system's monotonic clock, which the broker has too.
-pub(crate) fn now() -> u64 {
-    let time = clock_gettime(ClockId::Monotonic);
-    u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
 }
 
 impl Turns {
@@ -105,8 +97,9 @@ impl Turns {
             let busy = now().saturating_sub(since);
             meter.total += busy;
             meter.last = Some(busy);
-            self.board.device(self.place, DeviceCount::Busy).store(meter.total, Ordering::Relaxed);
+            // In this order: whoever reads meanwhile sees too little for a moment, and never the same time twice.
             self.board.device(self.place, DeviceCount::BusySince).store(0, Ordering::Relaxed);
+            self.board.device(self.place, DeviceCount::Busy).store(meter.total, Ordering::Release);
         }
         drop(meter);
         self.drained.notify_all();

@@ -14,6 +14,7 @@ use telecl_net::Stream;
 use tracing::debug;
 
 use super::link::Link;
+use crate::board::Wish;
 use crate::process::{exit_code, exit_now};
 
 /// Readable when the broker has sent SIGTERM.
@@ -64,7 +65,10 @@ fn watch(stream: &Stream, stop: &UnixStream, link: &Link) -> ! {
             Ok(_) => {}
         }
         if !polled[1].revents().is_empty() {
-            link.closing("the service is stopping");
+            match link.board().wished() {
+                wish @ Wish::Stop => link.closing(&wish.reason()),
+                wish => link.closing_by_policy(&wish.reason()),
+            }
             exit_now(exit_code::STOPPED);
         }
         if polled[0].revents().is_empty() {

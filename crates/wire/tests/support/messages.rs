@@ -2,7 +2,7 @@
 //! fails in `roundtrip.rs`.
 
 use telecl_wire::request::Message;
-use telecl_wire::{DecodeError, decode, encode, handshake, info, region, reply, request};
+use telecl_wire::{DecodeError, decode, encode, handshake, info, region, reply, request, status};
 
 use super::{Draw, Make};
 
@@ -103,6 +103,16 @@ make! {
     handshake::ShareMemory {}
     handshake::Join { magic, protocol, session, secret, stream }
     handshake::Joined { stream }
+    status::Inspect { magic, protocol }
+    status::EndSession { magic, protocol, session }
+    status::SessionEnded { session }
+    status::Status<'a> { version, node, socket, instance, boot_id, tenant, operator, uptime_ns, devices, tenants, sessions, left_out }
+    status::DeviceStatus<'a> { id, name, platform, memory, used, promised, sessions, busy_ns, sensors }
+    status::Sensors { celsius, milliwatts, core_mhz, memory_mhz, busy_percent, memory_used }
+    status::TenantStatus<'a> { name, sessions, refused, counts, devices }
+    status::SessionStatus<'a> { id, tenant, user, peer, program, pid, stage, age_ns, counts, devices }
+    status::Counts { bytes_in, bytes_out, commands, failures, builds, cache_hits }
+    status::DeviceUse { device, memory, peak_memory, busy_ns, waited_ns }
     handshake::Ping { number }
     handshake::Pong { number }
     info::Info<'a> { param, status, value }
@@ -188,11 +198,11 @@ make! {
     reply::Timers { device_ns, host_ns }
 }
 
-make_enums! { handshake::Compression, request::Kind, request::Target, request::ArgForm, reply::ArgKind }
+make_enums! { handshake::Compression, request::Kind, request::Target, request::ArgForm, reply::ArgKind, status::Stage }
 
 messages! {
     handshake::Handshake {
-        Hello, Welcome, Refused, Ping, Pong, ShareMemory, Join, Joined,
+        Hello, Welcome, Refused, Ping, Pong, ShareMemory, Join, Joined, Inspect, Status, EndSession, SessionEnded,
     }
     request::Request {
         Stage, Release, Query, CreateContext, CreateQueue, CreateBuffer, CreateSubBuffer, CreateImage, CreatePipe, CreateSampler, CreateUserEvent, SetUserEventStatus, CreateSubDevices, ImageFormats, DeviceTimers, SetDefaultDeviceQueue, Check, WatchEvent, CreateProgramWithSource, CreateProgramWithIl, CreateProgramWithBinaries, CreateProgramWithBuiltInKernels, SetSpecializationConstant, StoreFile, MakeTree, Build, Compile, Link, ProgramBinaries, CreateKernel, CloneKernel, SetArgs, RunKernel, ReadBuffer, ReadRect, ReadImage, WriteBuffer, WriteRect, WriteImage, CopyBuffer, CopyRect, CopyImage, CopyImageToBuffer, CopyBufferToImage, FillBuffer, FillImage, Migrate, Marker, Barrier, Finish,
