@@ -10,7 +10,6 @@ use telecl_wire::{Ids, WireId};
 
 use super::buffer::check_properties;
 use super::context::Context;
-use super::format::element_size;
 use super::info::{InfoValue, value};
 use super::memory::{
     DEVICE_ACCESS, HOST_POINTER_FLAGS, Memory, MemoryKind, check_flags, check_host_pointer, inherited_flags,
@@ -227,7 +226,7 @@ impl Memory {
         check_flags(flags)?;
         // CL_INVALID_IMAGE_FORMAT_DESCRIPTOR if values specified in image_format are not valid or NULL.
         let format = format.ok_or(ClError(CL_INVALID_IMAGE_FORMAT_DESCRIPTOR))?;
-        let element = element_size(&format).ok_or(ClError(CL_INVALID_IMAGE_FORMAT_DESCRIPTOR))?;
+        let element = pixel_size(&format).ok_or(ClError(CL_INVALID_IMAGE_FORMAT_DESCRIPTOR))?;
         // CL_INVALID_IMAGE_DESCRIPTOR if values specified in image_desc are not valid or NULL.
         let shape = shape.ok_or(ClError(CL_INVALID_IMAGE_DESCRIPTOR))?;
         // CL_INVALID_OPERATION if there are no devices in context that support images.
