@@ -66,10 +66,19 @@ pub(crate) enum Kind {
     Admitted = 14,
     /// To the worker: there is none, and the content says why.
     Refused = 15,
+    /// From the worker: the session wants so much memory, [`MemoryWish`]. Answered by `Reserved` or `Denied` with the
+    /// same `number`, at once.
+    Reserve = 16,
+    /// To the worker: the memory is the session's.
+    Reserved = 17,
+    /// To the worker: the tenant's sessions have too much, and the content says how much they may have.
+    Denied = 18,
+    /// From the worker: the session has no use for so much of its memory any more.
+    Unreserve = 19,
 }
 
 impl Kind {
-    const ALL: [Kind; 15] = [
+    const ALL: [Kind; 19] = [
         Kind::Ready,
         Kind::Begin,
         Kind::Begun,
@@ -85,6 +94,10 @@ impl Kind {
         Kind::Admit,
         Kind::Admitted,
         Kind::Refused,
+        Kind::Reserve,
+        Kind::Reserved,
+        Kind::Denied,
+        Kind::Unreserve,
     ];
 }
 
@@ -136,6 +149,50 @@ impl Head {
 /// A message, its content, and the descriptors that came with it.
 pub(crate) type WithDescriptors = (Head, Vec<u8>, Vec<OwnedFd>);
 
+/// How much of a device's memory a session may use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct MemoryLimit {
+    pub(crate) device: u64,
+    /// What the session may have at most.
+    pub(crate) most: u64,
+    /// What all sessions of its tenant may have, if they can come to more than that: then the broker is asked first.
+    pub(crate) together: Option<u64>,
+}
+
+impl MemoryLimit {
+    /// For no limit.
+    const NONE: u64 = u64::MAX;
+
+    fn words(&self) -> [u64; 3] {
+        [self.device, self.most, self.together.unwrap_or(Self::NONE)]
+    }
+
+    fn of_words([device, most, together]: [u64; 3]) -> MemoryLimit {
+        MemoryLimit { device, most, together: Some(together).filter(|together| *together != Self::NONE) }
+    }
+}
+
+/// So many bytes on each of some devices.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct MemoryWish {
+    pub(crate) bytes: u64,
+    pub(crate) devices: Vec<u64>,
+}
+
+impl MemoryWish {
+    pub(crate) fn content(&self) -> Vec<u8> {
+        let mut content = Vec::new();
+        self.bytes.put(&mut content);
+        self.devices.put(&mut content);
+        content
+    }
+
+    pub(crate) fn parse(content: &[u8]) -> Result<MemoryWish, DecodeError> {
+        let mut reader = Reader::new(content);
+        Ok(MemoryWish { bytes: Field::take(&mut reader)?, devices: Field::take(&mut reader)? })
+    }
+}
+
 /// The session that a worker gets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Begin {
@@ -146,6 +203,8 @@ pub(crate) struct Begin {
     pub(crate) longest_idle: Option<Duration>,
     /// The numbers of the root devices that it may use.
     pub(crate) devices: Vec<u64>,
+    /// Of those whose memory is limited.
+    pub(crate) memory: Vec<MemoryLimit>,
 }
 
 impl Begin {
@@ -156,6 +215,7 @@ impl Begin {
         // A day more or less makes no difference after half a billion years.
         self.longest_idle.map(|idle| u64::try_from(idle.as_millis()).unwrap_or(u64::MAX)).put(&mut content);
         self.devices.put(&mut content);
+        self.memory.iter().map(MemoryLimit::words).collect::<Vec<_>>().put(&mut content);
         content
     }
 
@@ -164,7 +224,9 @@ impl Begin {
         let compression = Field::take(&mut reader)?;
         let longest_idle: Option<u64> = Field::take(&mut reader)?;
         let (longest_idle, devices) = (longest_idle.map(Duration::from_millis), Field::take(&mut reader)?);
-        Ok(Begin { session, compression, longest_idle, devices })
+        let memory: Vec<[u64; 3]> = Field::take(&mut reader)?;
+        let memory = memory.into_iter().map(MemoryLimit::of_words).collect();
+        Ok(Begin { session, compression, longest_idle, devices, memory })
     }
 }
 
@@ -312,7 +374,9 @@ mod tests {
         let (ours, theirs) = pair();
         let (mut peer, socket) = UnixStream::pair().unwrap();
         let (longest_idle, devices) = (Some(Duration::from_secs(90)), vec![1, u64::MAX]);
-        let begin = Begin { session: 42, compression: Compression::Always, longest_idle, devices };
+        let memory = [(1, Some(9)), (u64::MAX, None)];
+        let memory = memory.map(|(device, together)| MemoryLimit { device, most: 7, together }).to_vec();
+        let begin = Begin { session: 42, compression: Compression::Always, longest_idle, devices, memory };
         let (board, memfd) = SessionBoard::create(&begin.devices).unwrap();
         ours.hand_over(&begin, socket.as_fd(), memfd.as_fd()).unwrap();
         drop(socket);

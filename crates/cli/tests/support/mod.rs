@@ -121,6 +121,7 @@ fn welcome() -> Welcome<'static> {
         compression: Compression::Auto,
         tenant: "team-red",
         limited: false,
+        memory: Vec::new(),
         platforms: vec![Platform {
             index: 0,
             info: vec![info(CL_PLATFORM_NAME, b"Pretence\0")],

@@ -17,11 +17,12 @@ use tracing::{debug, info, warn};
 use super::admission::{Claim, Place};
 use super::cache::{Answer, Client};
 use super::mailbox::Mailbox;
+use super::memory::Account;
 use super::pool::Worker;
 use super::registry::Joins;
 use super::{Broker, WorkerCommand, farewell};
 use crate::board::SessionBoard;
-use crate::channel::{Begin, Channel, Head, Kind};
+use crate::channel::{Begin, Channel, Head, Kind, MemoryWish};
 use crate::environment;
 use crate::process::exit_code;
 
@@ -84,7 +85,7 @@ fn run(
     debug!(session, worker = child.id(), "worker gets the session");
     broker.sessions.work(session, Pid::from_child(&child));
     // Given back when the process is gone: until then it has its devices.
-    let mut devices = DeviceClaims { broker, begin, tenant, held: Vec::new(), waiting: None };
+    let mut devices = DeviceClaims { broker, begin, tenant, held: Vec::new(), waiting: None, memory: None };
     let ending = match attend(broker, &mut devices, socket, joins, &channel) {
         Ok(ending) => ending,
         Err(error) => {
@@ -128,7 +129,8 @@ fn attend(
     let (begin, tenant) = (devices.begin, devices.tenant);
     // Each tenant is a trust domain: what a worker stores is code that others would run.
     let cache = broker.cache.client(begin.session, tenant.as_str(), Arc::clone(&mailbox));
-    let (_board, memfd) = SessionBoard::create(&begin.devices)?;
+    let (board, memfd) = SessionBoard::create(&begin.devices)?;
+    devices.memory = Some(devices.broker.memory.open(begin, tenant, &Arc::new(board)));
     if let Some(socket) = socket {
         channel.hand_over(begin, socket.as_fd(), memfd.as_fd())?;
     }
@@ -169,6 +171,7 @@ fn attend(
             match head.kind {
                 Kind::Begun => *socket = None,
                 Kind::Admit => devices.ask(channel, head.number, &content)?,
+                Kind::Reserve | Kind::Unreserve => devices.use_memory(channel, head, &content)?,
                 _ => ask(&cache, head, content)?,
             }
         } else if ready[2] && !begun {
@@ -184,6 +187,8 @@ struct DeviceClaims<'b> {
     tenant: &'b Tenant,
     held: Vec<(Vec<u64>, Claim<'b>)>,
     waiting: Option<Waiting<'b>>,
+    /// Its memory; there from the moment it has a board.
+    memory: Option<Account<'b>>,
 }
 
 struct Waiting<'b> {
@@ -232,6 +237,25 @@ impl DeviceClaims<'_> {
     }
 }
 
+impl DeviceClaims<'_> {
+    /// The worker wants memory that the tenant's sessions share, or needs some no more.
+    fn use_memory(&mut self, channel: &Channel, head: Head, content: &[u8]) -> io::Result<()> {
+        let wish = MemoryWish::parse(content).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+        let Some(account) = &self.memory else { return Ok(()) };
+        if head.kind == Kind::Unreserve {
+            account.give_back(&wish);
+            return Ok(());
+        }
+        match account.reserve(&wish) {
+            Ok(()) => channel.send(Head::new(Kind::Reserved).number(head.number), &[]),
+            Err(reason) => {
+                debug!(session = self.begin.session, tenant = %self.tenant, reason, "session refused memory");
+                channel.send(Head::new(Kind::Denied).number(head.number), reason.as_bytes())
+            }
+        }
+    }
+}
+
 fn send(channel: &Channel, answer: Answer) -> io::Result<()> {
     match answer {
         Answer::Hit(number, content) => channel.send(Head::new(Kind::Hit).number(number), &content),
@@ -256,7 +280,11 @@ fn ask(cache: &Client<'_>, head: Head, content: Vec<u8>) -> io::Result<()> {
         | Kind::Join
         | Kind::Admit
         | Kind::Admitted
-        | Kind::Refused => {
+        | Kind::Refused
+        | Kind::Reserve
+        | Kind::Reserved
+        | Kind::Denied
+        | Kind::Unreserve => {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "a worker says nothing of the kind"));
         }
     }

@@ -12,6 +12,7 @@ mod greeting;
 mod launch;
 mod listen;
 mod mailbox;
+mod memory;
 mod offer;
 mod peer;
 mod pool;
@@ -35,6 +36,7 @@ use tracing::{info, warn};
 use self::admission::Admission;
 use self::cache::Cache;
 use self::listen::Listeners;
+use self::memory::Memory;
 use self::offer::Offer;
 use self::pool::Pool;
 use self::registry::Registry;
@@ -128,6 +130,7 @@ struct Broker {
     offer: Arc<Offer>,
     rules: Arc<Rules>,
     admission: Admission,
+    memory: Memory,
     node: String,
     /// The path of the Unix socket; empty if there is none.
     socket: String,
@@ -157,6 +160,7 @@ pub fn serve(settings: ServeSettings, ready: impl FnOnce(&[Address])) -> Result<
     let directory = settings.cache_dir.as_ref().map(|directory| directory.join("programs"));
     let broker = Arc::new(Broker {
         admission: Admission::new(Arc::clone(&rules), Arc::clone(&offer)),
+        memory: Memory::default(),
         rules,
         offer,
         pool: Pool::new().map_err(ServeError::Spawner)?,

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use telecl_opencl::info::string;
+use telecl_opencl::info::{number, string};
 use telecl_policy::{DeviceFacts, Devices};
-use telecl_sys::{CL_DEVICE_NAME, CL_DEVICE_UUID_KHR, CL_PLATFORM_NAME, CL_SUCCESS};
+use telecl_sys::{CL_DEVICE_GLOBAL_MEM_SIZE, CL_DEVICE_NAME, CL_DEVICE_UUID_KHR, CL_PLATFORM_NAME, CL_SUCCESS};
 use telecl_wire::info::{Info, Inventory, Platform};
 use tracing::{info, warn};
 
@@ -35,6 +35,8 @@ struct Known {
     name: String,
     platform: String,
     uuid: Option<String>,
+    /// Bytes of memory; 0 if it does not say.
+    memory: u64,
 }
 
 impl Offer {
@@ -49,6 +51,7 @@ impl Offer {
                 name: name(&device.info, CL_DEVICE_NAME),
                 platform: name(&platform.info, CL_PLATFORM_NAME),
                 uuid: uuid(&device.info),
+                memory: memory(&device.info),
             })
         });
         Offer { known: known.collect(), platforms }
@@ -57,6 +60,11 @@ impl Offer {
     /// What a policy asks about one of the devices.
     pub(crate) fn facts(&self, id: u64) -> Option<DeviceFacts<'_>> {
         self.known.iter().find(|known| known.id == id).map(Known::facts)
+    }
+
+    /// Bytes of a device's memory, as far as that is known.
+    pub(crate) fn memory(&self, id: u64) -> Option<u64> {
+        self.known.iter().find(|known| known.id == id).map(|known| known.memory).filter(|memory| *memory > 0)
     }
 
     /// The numbers of the devices that a policy allows.
@@ -78,7 +86,7 @@ impl Offer {
 
 impl Known {
     fn facts(&self) -> DeviceFacts<'_> {
-        let Known { id, name, platform, uuid } = self;
+        let Known { id, name, platform, uuid, .. } = self;
         DeviceFacts { number: *id, name, platform, uuid: uuid.as_deref() }
     }
 }
@@ -181,6 +189,11 @@ fn select(inventory: Inventory<'static>, platforms: &[String], devices: &[String
 fn name(info: &[Info<'_>], param: u32) -> String {
     let found = info.iter().find(|info| info.param == param && info.status == CL_SUCCESS);
     found.map(|info| string(info.value)).unwrap_or_default()
+}
+
+fn memory(info: &[Info<'_>]) -> u64 {
+    let found = info.iter().find(|info| info.param == CL_DEVICE_GLOBAL_MEM_SIZE && info.status == CL_SUCCESS);
+    found.and_then(|info| number(info.value)).unwrap_or(0)
 }
 
 fn uuid(info: &[Info<'_>]) -> Option<String> {

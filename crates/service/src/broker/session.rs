@@ -12,14 +12,14 @@ use rustix::net::sockopt;
 use telecl_net::{FrameSender, Stream};
 use telecl_policy::{Origin, Tenant};
 use telecl_wire::PROTOCOL_VERSION;
-use telecl_wire::handshake::{Join, Refused, Welcome};
+use telecl_wire::handshake::{DeviceMemory, Join, Refused, Welcome};
 use tracing::{debug, info, warn};
 
 use super::admission::{Claim, Place};
 use super::greeting::{Caller, First, Introduction, Unwelcome, read_introduction, wait_for_request};
 use super::registry::Joins;
-use super::{Broker, farewell, launch, peer};
-use crate::channel::Begin;
+use super::{Broker, farewell, launch, memory, peer};
+use crate::channel::{Begin, MemoryLimit};
 
 /// How many connections may be about to introduce themselves. Each costs a thread for at most the handshake timeout.
 const MOST_STRANGERS: usize = 256;
@@ -86,8 +86,8 @@ fn attend(stream: Stream, peer: String, stranger: Stranger) {
     let entered = telecl_net::random_secret().and_then(|secret| {
         let joins = broker.sessions.enter(session, stream.try_clone()?, secret)?;
         let compression = caller.compression.and(broker.settings.compression);
-        let Admitted { tenant, devices, longest_idle, limited } = admitted;
-        let begin = Begin { session, compression, longest_idle, devices };
+        let Admitted { tenant, devices, longest_idle, memory, limited } = admitted;
+        let begin = Begin { session, compression, longest_idle, devices, memory };
         Ok(Conversation { broker: &broker, tenant, limited, begin, secret, joins })
     });
     let conversation = match entered {
@@ -113,6 +113,7 @@ struct Admitted {
     tenant: Tenant,
     devices: Vec<u64>,
     longest_idle: Option<Duration>,
+    memory: Vec<MemoryLimit>,
     /// Whether it may have to wait, or be refused, when it wants to compute.
     limited: bool,
 }
@@ -140,7 +141,8 @@ impl Admitted {
         }
         let places = devices.iter().map(|id| Place::Device(*id)).chain([Place::Tenant(tenant.clone())]);
         let limited = broker.admission.is_limited(&policy, places);
-        Ok(Admitted { tenant, devices, longest_idle: grant.longest_idle.value, limited })
+        let memory = memory::limits(&grant, &devices, &broker.offer);
+        Ok(Admitted { tenant, devices, longest_idle: grant.longest_idle.value, memory, limited })
     }
 }
 
@@ -189,6 +191,7 @@ impl Conversation<'_> {
             compression: begin.compression,
             tenant: tenant.as_str(),
             limited,
+            memory: begin.memory.iter().map(told).collect(),
             platforms: broker.offer.with_devices(&begin.devices),
         };
         welcome.took_ns = u64::try_from(read.elapsed().as_nanos()).unwrap_or(u64::MAX);
@@ -214,6 +217,11 @@ impl Conversation<'_> {
         };
         launch::work(broker, &begin, &tenant, stream, &joins)
     }
+}
+
+/// What a driver gets to know of a limit.
+fn told(limit: &MemoryLimit) -> DeviceMemory {
+    DeviceMemory { device: limit.device, most: limit.most, shared: limit.together.is_some() }
 }
 
 /// Why a session has no place.

@@ -8,6 +8,7 @@
 //! Everything in a request may be hostile. Ids are looked up in tables, lengths are checked before host memory is lent
 //! to the vendor, and what a vendor's driver makes of the rest hurts only this process.
 
+mod account;
 mod broker;
 mod build;
 mod command;

@@ -16,6 +16,7 @@ use telecl_wire::request::{Finish, Kind, Message, Release};
 use telecl_wire::{DecodeError, Request, decode};
 use tracing::{debug, warn};
 
+use super::account::Account;
 use super::broker::Broker;
 use super::completion::Completion;
 use super::context::ContextEntry;
@@ -35,6 +36,7 @@ use super::staging::{Chunk, Pool};
 use super::table::Table;
 use super::transfer::OpenWrite;
 use crate::board::SessionBoard;
+use crate::channel::MemoryLimit;
 
 /// Everything that belongs to one driver. Only the executor has it; other threads get clones of what they need.
 #[derive(Debug)]
@@ -76,6 +78,8 @@ pub(crate) struct Session {
     activity: Arc<Activity>,
     /// What the broker gets to know.
     pub(super) board: Arc<SessionBoard>,
+    /// What memory it has.
+    pub(super) account: Arc<Account>,
 }
 
 /// After so many requests in a row the executor asks for the time, and after so much time for commands that have ended.
@@ -144,6 +148,7 @@ impl Session {
         broker: Arc<Broker>,
         scratch: PathBuf,
         board: Arc<SessionBoard>,
+        memory: &[MemoryLimit],
     ) -> io::Result<Session> {
         let mut platforms = Vec::new();
         let mut devices = Table::new(CL_INVALID_DEVICE);
@@ -162,8 +167,10 @@ impl Session {
         }
         let candid = devices.iter().all(|(_, device)| is_nvidia(device));
         debug!(session = link.session(), devices = devices.iter().count(), "worker ready");
+        let completion = Completion::start(Arc::clone(&link), Arc::clone(&output))?;
+        let account = Account::new(Arc::clone(&board), Arc::clone(&broker), completion.clone(), memory);
         Ok(Session {
-            completion: Completion::start(Arc::clone(&link), Arc::clone(&output))?,
+            completion,
             link,
             output,
             platforms,
@@ -188,6 +195,7 @@ impl Session {
             candid,
             activity: Arc::default(),
             board,
+            account,
         })
     }
 
@@ -265,7 +273,7 @@ impl Session {
     }
 
     /// Does what has been put off, and reports what has ended: whether something had, and whether reads are still open.
-    fn catch_up(&mut self) -> (bool, bool) {
+    pub(super) fn catch_up(&mut self) -> (bool, bool) {
         if self.unflushed {
             self.flush_queues();
         }
@@ -479,7 +487,10 @@ impl Session {
         match request.kind {
             Kind::Context => self.contexts.remove(id),
             Kind::Queue => self.release_queue(id),
-            Kind::Memory => self.memory.remove(id),
+            Kind::Memory => {
+                self.memory.remove(id);
+                self.account.give_back();
+            }
             Kind::Sampler => self.samplers.remove(id),
             Kind::Program => self.programs.remove(id),
             Kind::Kernel => self.kernels.remove(id),

@@ -71,7 +71,7 @@ fn start() -> io::Result<Option<(Arc<Link>, FrameReceiver, Session)>> {
     channel.send(Head::new(Kind::Ready), &[])?;
     stop.wait_for(channel.as_fd())?;
     let Some((begin, socket, board)) = channel.take_over()? else { return Ok(None) };
-    let Begin { session: number, compression, longest_idle, .. } = begin;
+    let Begin { session: number, compression, longest_idle, memory, .. } = begin;
     be_called(c"telecl-worker");
     let stream = Stream::from_fd(socket);
     // From here on nobody else has the socket: what is read from it now, another worker would miss.
@@ -91,7 +91,7 @@ fn start() -> io::Result<Option<(Arc<Link>, FrameReceiver, Session)>> {
         // Streams may join. Without the thread none does.
         broker.listen();
     }
-    let session = Session::new(Arc::clone(&link), output, broker, scratch, Arc::new(board))?;
+    let session = Session::new(Arc::clone(&link), output, broker, scratch, Arc::new(board), &memory)?;
     if let Some(longest) = longest_idle {
         session.end_when_idle(longest)?;
     }

@@ -175,6 +175,8 @@ pub(crate) struct Arrived {
     pub(crate) failed: Vec<(u16, i32, u64)>,
     /// What each of these says.
     pub(crate) messages: Vec<String>,
+    /// What contexts were told.
+    pub(crate) notices: Vec<String>,
     pub(crate) reached: Vec<(u64, i32)>,
     pub(crate) output: Vec<u8>,
     pub(crate) closing: Option<String>,
@@ -336,7 +338,7 @@ impl Client {
                 arrived.failed.push((failed.opcode, failed.status, failed.object));
                 arrived.messages.push(failed.message.to_owned());
             }
-            FromWorker::ContextNotice(_) => {}
+            FromWorker::ContextNotice(notice) => arrived.notices.push(notice.message.to_owned()),
             FromWorker::Output(_) => arrived.output.extend(payload),
             FromWorker::Closing(closing) => {
                 arrived.closing = Some(closing.reason.to_owned());

@@ -97,7 +97,8 @@ macro_rules! payloads {
 
 make! {
     handshake::Hello<'a> { magic, protocol, version, program, pid, compression }
-    handshake::Welcome<'a> { session, secret, version, node, socket, instance, boot_id, took_ns, compression, tenant, limited, platforms }
+    handshake::Welcome<'a> { session, secret, version, node, socket, instance, boot_id, took_ns, compression, tenant, limited, memory, platforms }
+    handshake::DeviceMemory { device, most, shared }
     handshake::Refused<'a> { reason, protocol }
     handshake::ShareMemory {}
     handshake::Join { magic, protocol, session, secret, stream }
@@ -202,6 +203,7 @@ messages! {
 }
 
 payloads! {
+    handshake::DeviceMemory,
     info::Info,
     info::Device,
     info::Platform,
