@@ -83,7 +83,11 @@ pub(crate) fn this_executable() -> Result<PathBuf, Failure> {
 /// The hidden command `telecl worker`.
 pub(crate) fn worker(args: &WorkerArgs) -> ExitCode {
     log_to_stderr(args.log_format, &args.log_level);
-    if args.inventory { telecl_service::inventory_main() } else { telecl_service::worker_main() }
+    if args.inventory {
+        telecl_service::inventory_main()
+    } else {
+        telecl_service::worker_main(telecl_service::Clearing::WhereNeeded)
+    }
 }
 
 /// Logs go to stderr, filtered by `RUST_LOG` or else at `level`.

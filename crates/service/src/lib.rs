@@ -16,7 +16,7 @@ mod process;
 mod worker;
 
 pub use broker::{ServeError, ServeSettings, WorkerCommand, serve};
-pub use worker::{inventory_main, worker_main};
+pub use worker::{Clearing, inventory_main, worker_main};
 
 /// Environment variables between a broker and its children.
 mod environment {

@@ -63,7 +63,7 @@ impl Session {
             completion.note(Note::Notice { context: id, message, private_info });
         });
         let context = Context::new(platform, &devices, Some(notify))?;
-        let pool = Pool::new(Arc::clone(&self.link), &context, &devices);
+        let pool = Pool::new(Arc::clone(&self.link), &context, &devices, self.clearing);
         let roots = request.devices.iter().filter_map(|id| self.root_of(id)).collect();
         Ok(ContextEntry { context, pool, roots })
     }

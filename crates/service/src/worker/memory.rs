@@ -8,6 +8,7 @@ use telecl_wire::Ids;
 use telecl_wire::request::{CreateBuffer, CreateImage, CreatePipe, CreateSubBuffer, Message};
 
 use super::account::Held;
+use super::clear::{clear_buffer, clear_image};
 use super::session::Session;
 
 /// Flags that the vendor does not see. What they mean is the driver's part: the first three speak of the
@@ -66,7 +67,12 @@ impl Session {
         let properties = memory_properties(request.properties)?;
         let held = self.take_memory(request.context, request.size)?;
         let flags = request.flags & !DRIVER_FLAGS;
-        let mem = self.context(request.context)?.create_buffer(flags, size, content, &properties)?;
+        let mem = self.make_cleared(
+            request.context,
+            (content, size),
+            |context, content| context.create_buffer(flags, size, content, &properties),
+            |queue, mem| clear_buffer(queue, mem, size),
+        )?;
         Ok(MemoryEntry::new(mem, request.context, Shape::Buffer { size: request.size }, held))
     }
 
@@ -126,9 +132,14 @@ impl Session {
         }
         // What cannot be counted is not made.
         let size = image_size(&format, &desc).ok_or(ClError(CL_INVALID_IMAGE_FORMAT_DESCRIPTOR))?;
+        let extent = image_extent(&desc).ok_or(ClError(CL_INVALID_IMAGE_DESCRIPTOR))?;
         let held = self.take_memory(request.context, size)?;
-        let context = self.context(request.context)?;
-        let mem = context.create_image(flags, &format, &desc, None, content, &properties)?;
+        let mem = self.make_cleared(
+            request.context,
+            (content, to_usize(size)?),
+            |context, content| context.create_image(flags, &format, &desc, None, content, &properties),
+            |queue, mem| clear_image(queue, mem, extent),
+        )?;
         let shape = image_shape(&mem)?;
         Ok(MemoryEntry::new(mem, request.context, shape, held))
     }

@@ -11,6 +11,7 @@
 mod account;
 mod broker;
 mod build;
+mod clear;
 mod command;
 mod completion;
 mod context;
@@ -41,4 +42,5 @@ mod transfer;
 mod vendor;
 mod watch;
 
+pub use self::clear::Clearing;
 pub use self::start::{inventory_main, worker_main};

@@ -29,6 +29,8 @@ pub(crate) struct QueueEntry {
     pub(super) waits_for_others: Cell<bool>,
     pub(super) ends: Ends,
     pub(super) profiling: bool,
+    /// The last fill of new memory that its next command comes after.
+    pub(super) cleared: u64,
     /// Has commands that were not flushed.
     pub(super) unflushed: bool,
     /// Out of order: all that may not have been reported.
@@ -87,6 +89,7 @@ impl Session {
             waits_for_others: Cell::new(false),
             ends: self.completion.ends(out_of_order, self.candid),
             profiling: bits & CL_QUEUE_PROFILING_ENABLE != 0,
+            cleared: 0,
             unflushed: false,
             reported: Vec::new(),
             fence: Vec::new(),

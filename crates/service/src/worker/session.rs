@@ -18,6 +18,7 @@ use tracing::{debug, warn};
 
 use super::account::Account;
 use super::broker::Broker;
+use super::clear::{Clearing, Clears};
 use super::completion::Completion;
 use super::context::ContextEntry;
 use super::event::EventEntry;
@@ -80,6 +81,8 @@ pub(crate) struct Session {
     pub(super) board: Arc<SessionBoard>,
     /// What memory it has.
     pub(super) account: Arc<Account>,
+    pub(super) clearing: Clearing,
+    pub(super) clears: Clears,
 }
 
 /// After so many requests in a row the executor asks for the time, and after so much time for commands that have ended.
@@ -196,6 +199,8 @@ impl Session {
             activity: Arc::default(),
             board,
             account,
+            clearing: Clearing::WhereNeeded,
+            clears: Clears::default(),
         })
     }
 

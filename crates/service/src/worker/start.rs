@@ -17,6 +17,7 @@ use telecl_opencl::Library;
 use tracing::{debug, error, warn};
 
 use super::broker::Broker;
+use super::clear::Clearing;
 use super::link::Link;
 use super::output::Output;
 use super::session::{Ended, Session};
@@ -46,8 +47,8 @@ pub fn inventory_main() -> ExitCode {
 
 /// Loads the vendor's OpenCL, waits for a session from the broker, whose channel is standard input, and serves it until
 /// the driver closes it. Does not return: the process ends.
-pub fn worker_main() -> ExitCode {
-    match start() {
+pub fn worker_main(clearing: Clearing) -> ExitCode {
+    match start(clearing) {
         Ok(Some((link, receiver, session))) => exit_now(run(&link, receiver, session)),
         // The broker has no session for this worker.
         Ok(None) => exit_now(exit_code::CLOSED),
@@ -58,7 +59,7 @@ pub fn worker_main() -> ExitCode {
     }
 }
 
-fn start() -> io::Result<Option<(Arc<Link>, FrameReceiver, Session)>> {
+fn start(clearing: Clearing) -> io::Result<Option<(Arc<Link>, FrameReceiver, Session)>> {
     die_with_broker()?;
     let channel = take_channel()?;
     let stop = StopSignal::install()?;
@@ -91,7 +92,8 @@ fn start() -> io::Result<Option<(Arc<Link>, FrameReceiver, Session)>> {
         // Streams may join. Without the thread none does.
         broker.listen();
     }
-    let session = Session::new(Arc::clone(&link), output, broker, scratch, Arc::new(board), &memory)?;
+    let mut session = Session::new(Arc::clone(&link), output, broker, scratch, Arc::new(board), &memory)?;
+    session.clearing = clearing;
     if let Some(longest) = longest_idle {
         session.end_when_idle(longest)?;
     }

@@ -348,6 +348,11 @@ impl Session {
             self.enqueue_open_read(command.queue);
             command.waits.iter().for_each(|event| self.enqueue_open_read_of(event));
         }
+        if self.clears.are_under_way()
+            && let Ok(entry) = self.queues.get_mut(command.queue)
+        {
+            self.clears.come_before(entry.context, &mut entry.cleared, &entry.queue);
+        }
     }
 
     /// All parts of a command have been enqueued, or one has failed: makes its event.

@@ -79,6 +79,11 @@ impl Broker {
         Broker::start_with_policy_and(policy, &[("POCL_DEVICES", "pthread basic")])
     }
 
+    /// Its workers clear new memory, also that of processors.
+    pub(crate) fn start_that_clears() -> Broker {
+        Broker::start_with_policy_and("", &[("TELECL_TEST_CLEAR", "1")])
+    }
+
     fn start_with_policy_and(policy: &str, variables: &[(&str, &str)]) -> Broker {
         let directory = tempfile::tempdir().unwrap();
         std::fs::write(directory.path().join("policy.toml"), policy).unwrap();

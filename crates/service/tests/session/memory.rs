@@ -9,7 +9,7 @@ use telecl_wire::request::*;
 use telecl_wire::{Ids, WireId};
 
 use crate::broker::until;
-use crate::client::{Broker, Client, Command_, memory_arg};
+use crate::client::{Broker, Client, Command_, command, memory_arg};
 
 pub(crate) const TESTS: &[crate::Test] = &[
     ("a_session_gets_what_it_may_have_and_not_a_byte_more", a_session_gets_what_it_may_have),
@@ -18,6 +18,7 @@ pub(crate) const TESTS: &[crate::Test] = &[
     ("memory_counts_until_the_last_command_has_ended", memory_counts_until_the_last_command_has_ended),
     ("sessions_of_a_tenant_share_its_memory_however_they_end", sessions_of_a_tenant_share_its_memory),
     ("another_policy_limits_new_sessions_and_counts_what_others_have", another_policy_limits_new_sessions),
+    ("new_memory_is_all_zeros_before_any_command_sees_it", new_memory_is_all_zeros),
     ("parts_of_a_device_have_its_memory", parts_of_a_device_have_its_memory),
 ];
 
@@ -297,6 +298,39 @@ fn another_policy_limits_new_sessions() {
     // The one that runs keeps what it was told.
     buffer(&mut old, context, 8 << 20).unwrap();
     assert_eq!(buffer(&mut new, other, 1), Err(CL_MEM_OBJECT_ALLOCATION_FAILURE));
+}
+
+fn new_memory_is_all_zeros() {
+    const SIZE: u64 = 300_000;
+    let broker = Broker::start_that_clears();
+    let mut client = broker.client();
+    let (context, first) = client.context_and_queue(0);
+    let queues = [first, client.queue(context, 0), client.queue(context, CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE)];
+    let is_clear = |bytes: &[u8]| bytes.iter().all(|byte| *byte == 0);
+    // The allocator gives what was released before, with everything that is in it.
+    for (round, queue) in queues.into_iter().cycle().take(60).enumerate() {
+        let (id, read) = (client.buffer(context, SIZE, &[]), client.id());
+        client.send(&ReadBuffer { command: command(queue, read), buffer: id, offset: 0, size: SIZE });
+        assert!(is_clear(&client.linear(read, SIZE as usize)), "round {round}");
+        let filled = client.id();
+        client.send(&FillBuffer { command: command(queue, filled), buffer: id, pattern: &[7], offset: 0, size: SIZE });
+        client.finish(queue);
+        release(&mut client, id);
+        let (picture, seen) = (image(&mut client, context, flat(250, 300)), client.id());
+        let (origin, region) = ([0; 3], [250, 300, 1]);
+        client.send(&ReadImage { command: command(queue, seen), image: picture, origin, region });
+        assert_eq!(client.completed(seen).status, CL_COMPLETE, "{:?}", client.arrived.failed);
+        let pixels = client.arrived.data.remove(&seen).unwrap();
+        assert!(pixels.iter().all(|(_, part)| is_clear(part)), "round {round}");
+        let (filled, color) = (client.id(), [9; 16]);
+        client.send(&FillImage { command: command(queue, filled), image: picture, color, origin, region });
+        client.finish(queue);
+        release(&mut client, picture);
+    }
+    // What comes with content keeps it.
+    let (id, read) = (client.buffer(context, 4, b"data"), client.id());
+    client.send(&ReadBuffer { command: command(first, read), buffer: id, offset: 0, size: 4 });
+    assert_eq!(client.linear(read, 4), b"data");
 }
 
 fn parts_of_a_device_have_its_memory() {
