@@ -46,6 +46,12 @@ extern "C" {
 /* char[]: the host name of the node, as the service reports it; ends with a zero. */
 #define CL_DEVICE_TELECL_NODE_NAME 0x54C4
 
+/* cl_ulong: how many bytes of the device's memory this program has now, as the service counts them:
+ * buffers, images by their pixels, pipes by their packets, programs by their global variables. What
+ * was released counts until the commands that use it have ended. CL_DEVICE_GLOBAL_MEM_SIZE is what
+ * the program may have. Asking takes a round trip. */
+#define CL_DEVICE_TELECL_MEMORY_USED 0x54C5
+
 #ifdef __cplusplus
 }
 #endif

@@ -88,7 +88,7 @@ pub(crate) fn worker(args: &WorkerArgs) -> ExitCode {
     match (args.inventory, args.sensors) {
         (true, _) => telecl_service::inventory_main(),
         (_, true) => telecl_service::sensors_main(),
-        _ => telecl_service::worker_main(),
+        _ => telecl_service::worker_main(telecl_service::Clearing::WhereNeeded),
     }
 }
 

@@ -198,6 +198,11 @@ pub(crate) fn receive<'r>(
     }
 }
 
+/// What the tenant may use of a device's memory.
+fn most_memory(welcome: &Welcome<'_>, device: u64) -> u64 {
+    welcome.memory.iter().find(|limit| limit.device == device).map_or(u64::MAX, |limit| limit.most)
+}
+
 fn describe(address: &Address, welcome: &Welcome<'_>, round_trip: Duration) -> Answer {
     let boot_id = telecl_net::boot_id();
     let devices = welcome.platforms.iter().flat_map(|platform| {
@@ -209,7 +214,7 @@ fn describe(address: &Address, welcome: &Welcome<'_>, round_trip: Duration) -> A
                 platform: platform_name.clone(),
                 name: text(&device.info, CL_DEVICE_NAME),
                 kind: kind(number(&device.info, CL_DEVICE_TYPE)),
-                memory: number(&device.info, CL_DEVICE_GLOBAL_MEM_SIZE),
+                memory: number(&device.info, CL_DEVICE_GLOBAL_MEM_SIZE).min(most_memory(welcome, device.id)),
                 compute_units: number(&device.info, CL_DEVICE_MAX_COMPUTE_UNITS),
                 version: text(&device.info, CL_DEVICE_VERSION),
                 sessions: load.map_or(0, |load| load.sessions),

@@ -21,6 +21,19 @@ pub(crate) unsafe extern "C" fn event_status(_event: cl_event, status: cl_int, u
     drop(catch_unwind(AssertUnwindSafe(move || on_status(status))));
 }
 
+/// What runs when a memory object is gone; boxed twice, as above.
+pub(crate) type OnDestruction = Box<dyn FnOnce() + Send>;
+
+/// `pfn_notify` of `clSetMemObjectDestructorCallback`.
+///
+/// # Safety
+/// `user_data` is a `Box<OnDestruction>` as a raw pointer, and this is called once with it.
+pub(crate) unsafe extern "C" fn mem_destruction(_mem: cl_mem, user_data: *mut c_void) {
+    // SAFETY: the pointer was a box, and a callback is called once for each registration, so it is freed once.
+    let on_destruction = unsafe { Box::from_raw(user_data.cast::<OnDestruction>()) };
+    drop(catch_unwind(AssertUnwindSafe(on_destruction)));
+}
+
 /// `pfn_notify` of `clCreateContext`.
 ///
 /// # Safety

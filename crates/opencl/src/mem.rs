@@ -5,6 +5,7 @@ use std::ptr;
 
 use telecl_sys::*;
 
+use crate::callback::{OnDestruction, mem_destruction};
 use crate::handle::{created, handle};
 use crate::library::need;
 use crate::{Context, info};
@@ -117,6 +118,20 @@ impl Mem {
         };
         // SAFETY: the new buffer's only reference is ours.
         Ok(unsafe { Self::from_raw(self.library, created(raw, status)?) })
+    }
+
+    /// `clSetMemObjectDestructorCallback`: runs `on_destruction` once, on whichever thread, when the driver needs the
+    /// object no more: it was released, and the commands that use it have ended.
+    pub fn on_destruction(&self, on_destruction: Box<dyn FnOnce() + Send>) -> ClResult<()> {
+        let set = need(self.library.clSetMemObjectDestructorCallback)?;
+        let user_data: *mut OnDestruction = Box::into_raw(Box::new(on_destruction));
+        // SAFETY: the object is valid, and `user_data` is what `mem_destruction` expects; the driver calls it once.
+        let result = check(unsafe { set(self.raw, Some(mem_destruction), user_data.cast::<c_void>()) });
+        if result.is_err() {
+            // SAFETY: a registration that failed calls nothing, so the box is still ours.
+            drop(unsafe { Box::from_raw(user_data) });
+        }
+        result
     }
 
     /// `clGetMemObjectInfo`.
@@ -245,6 +260,29 @@ mod tests {
         let mut read = [0; 16];
         queue.read_buffer_blocking(&part, 0, &mut read).unwrap();
         assert_eq!(read, data[1024..1040]);
+    }
+
+    #[test]
+    fn the_end_of_a_buffer_is_told_when_the_last_command_that_uses_it_has_ended() {
+        let Some((context, device)) = testing::context() else {
+            return;
+        };
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let buffer = context.create_buffer(0, 16, None, &[]).unwrap();
+        let told = sender.clone();
+        buffer.on_destruction(Box::new(move || told.send(1).unwrap())).unwrap();
+        drop(buffer);
+        assert_eq!(receiver.recv_timeout(std::time::Duration::from_secs(20)), Ok(1));
+        let queue = context.create_queue(&device, 0).unwrap();
+        let (buffer, gate) = (context.create_buffer(0, 16, None, &[]).unwrap(), context.create_user_event().unwrap());
+        buffer.on_destruction(Box::new(move || sender.send(2).unwrap())).unwrap();
+        queue.fill_buffer(&buffer, &[1], 0, 16, &crate::Order::after([&gate])).unwrap();
+        queue.flush().unwrap();
+        drop(buffer);
+        assert!(receiver.try_recv().is_err());
+        gate.set_status(CL_COMPLETE).unwrap();
+        queue.finish().unwrap();
+        assert_eq!(receiver.recv_timeout(std::time::Duration::from_secs(20)), Ok(2));
     }
 
     #[test]

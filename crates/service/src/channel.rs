@@ -70,10 +70,19 @@ pub(crate) enum Kind {
     Wants = 16,
     /// From the worker: its turn on the device at place `number` has ended; the content is a [`Done`].
     Done = 17,
+    /// From the worker: the session wants so much memory, [`MemoryWish`]. Answered by `Reserved` or `Denied` with the
+    /// same `number`, at once.
+    Reserve = 18,
+    /// To the worker: the memory is the session's.
+    Reserved = 19,
+    /// To the worker: the tenant's sessions have too much, and the content says how much they may have.
+    Denied = 20,
+    /// From the worker: the session has no use for so much of its memory any more.
+    Unreserve = 21,
 }
 
 impl Kind {
-    const ALL: [Kind; 17] = [
+    const ALL: [Kind; 21] = [
         Kind::Ready,
         Kind::Begin,
         Kind::Begun,
@@ -91,6 +100,10 @@ impl Kind {
         Kind::Refused,
         Kind::Wants,
         Kind::Done,
+        Kind::Reserve,
+        Kind::Reserved,
+        Kind::Denied,
+        Kind::Unreserve,
     ];
 }
 
@@ -142,6 +155,50 @@ impl Head {
 /// A message, its content, and the descriptors that came with it.
 pub(crate) type WithDescriptors = (Head, Vec<u8>, Vec<OwnedFd>);
 
+/// How much of a device's memory a session may use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct MemoryLimit {
+    pub(crate) device: u64,
+    /// What the session may have at most.
+    pub(crate) most: u64,
+    /// What all sessions of its tenant may have, if they can come to more than that: then the broker is asked first.
+    pub(crate) together: Option<u64>,
+}
+
+impl MemoryLimit {
+    /// For no limit.
+    const NONE: u64 = u64::MAX;
+
+    fn words(&self) -> [u64; 3] {
+        [self.device, self.most, self.together.unwrap_or(Self::NONE)]
+    }
+
+    fn of_words([device, most, together]: [u64; 3]) -> MemoryLimit {
+        MemoryLimit { device, most, together: Some(together).filter(|together| *together != Self::NONE) }
+    }
+}
+
+/// So many bytes on each of some devices.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct MemoryWish {
+    pub(crate) bytes: u64,
+    pub(crate) devices: Vec<u64>,
+}
+
+impl MemoryWish {
+    pub(crate) fn content(&self) -> Vec<u8> {
+        let mut content = Vec::new();
+        self.bytes.put(&mut content);
+        self.devices.put(&mut content);
+        content
+    }
+
+    pub(crate) fn parse(content: &[u8]) -> Result<MemoryWish, DecodeError> {
+        let mut reader = Reader::new(content);
+        Ok(MemoryWish { bytes: Field::take(&mut reader)?, devices: Field::take(&mut reader)? })
+    }
+}
+
 /// The session that a worker gets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Begin {
@@ -151,6 +208,8 @@ pub(crate) struct Begin {
     pub(crate) limits: Limits,
     /// The numbers of the root devices that it may use.
     pub(crate) devices: Vec<u64>,
+    /// Of those whose memory is limited.
+    pub(crate) memory: Vec<MemoryLimit>,
 }
 
 impl Begin {
@@ -160,13 +219,17 @@ impl Begin {
         self.compression.put(&mut content);
         self.limits.put(&mut content);
         self.devices.put(&mut content);
+        self.memory.iter().map(MemoryLimit::words).collect::<Vec<_>>().put(&mut content);
         content
     }
 
     fn parse(session: u64, content: &[u8]) -> Result<Begin, DecodeError> {
         let mut reader = Reader::new(content);
         let (compression, limits) = (Field::take(&mut reader)?, Limits::take(&mut reader)?);
-        Ok(Begin { session, compression, limits, devices: Field::take(&mut reader)? })
+        let devices = Field::take(&mut reader)?;
+        let memory: Vec<[u64; 3]> = Field::take(&mut reader)?;
+        let memory = memory.into_iter().map(MemoryLimit::of_words).collect();
+        Ok(Begin { session, compression, limits, devices, memory })
     }
 }
 
@@ -387,7 +450,10 @@ mod tests {
             overrun_ends: true,
             ..Limits::NONE
         };
-        let begin = Begin { session: 42, compression: Compression::Always, limits, devices: vec![1, u64::MAX] };
+        let devices = vec![1, u64::MAX];
+        let memory = [(1, Some(9)), (u64::MAX, None)];
+        let memory = memory.map(|(device, together)| MemoryLimit { device, most: 7, together }).to_vec();
+        let begin = Begin { session: 42, compression: Compression::Always, limits, devices, memory };
         let (board, memfd) = SessionBoard::create(&begin.devices).unwrap();
         ours.hand_over(&begin, socket.as_fd(), memfd.as_fd()).unwrap();
         drop(socket);

@@ -18,7 +18,7 @@ mod turn;
 mod worker;
 
 pub use broker::{ServeError, ServeSettings, WorkerCommand, serve};
-pub use worker::{inventory_main, sensors_main, worker_main};
+pub use worker::{Clearing, inventory_main, sensors_main, worker_main};
 
 /// Environment variables between a broker and its children.
 mod environment {

@@ -11,10 +11,12 @@ mod constants;
 mod constants_ext;
 mod dispatch;
 mod error;
+mod image;
 mod types;
 
 pub use constants::*;
 pub use constants_ext::*;
 pub use dispatch::*;
 pub use error::*;
+pub use image::*;
 pub use types::*;

@@ -87,8 +87,20 @@ bodies! {
         pub by_load: bool,
         /// Of all devices below.
         pub loads: Vec<DeviceLoad>,
+        /// Of those devices whose memory is limited.
+        pub memory: Vec<DeviceMemory>,
         /// Those that the tenant may use.
         pub platforms: Vec<Platform<'a>>,
+    }
+
+    /// How much of a device's memory the session may use.
+    pub struct DeviceMemory {
+        pub device: u64,
+        /// In bytes: the driver refuses more by itself.
+        pub most: u64,
+        /// Whether other sessions of the tenant take from the same: there may be less than `most`, which only the service
+        /// knows. The driver then waits for the worker's word on each memory object.
+        pub shared: bool,
     }
 
     /// The service does not take the session; the connection closes after this.

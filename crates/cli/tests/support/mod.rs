@@ -123,6 +123,7 @@ fn welcome() -> Welcome<'static> {
         limited: false,
         by_load: false,
         loads: vec![DeviceLoad { device: 1, sessions: 3, most: 16 }],
+        memory: Vec::new(),
         platforms: vec![Platform {
             index: 0,
             info: vec![info(CL_PLATFORM_NAME, b"Pretence\0")],

@@ -10,7 +10,8 @@ use telecl_wire::{Ids, WireId};
 use super::context::Context;
 use super::device::Device;
 use super::memory::{
-    HOST_POINTER_FLAGS, Memory, MemoryKind, check_flags, check_host_pointer, inherited_flags, with_default_access,
+    HOST_POINTER_FLAGS, Memory, MemoryKind, Provision, check_flags, check_host_pointer, inherited_flags,
+    with_default_access,
 };
 use crate::host::{HostBox, HostPointer};
 
@@ -42,12 +43,14 @@ impl Memory {
         check_flags(flags)?;
         // CL_INVALID_BUFFER_SIZE if size is 0, or greater than CL_DEVICE_MAX_MEM_ALLOC_SIZE for all
         // devices in context.
-        if size == 0 || size > context.most(|device| device.limits.max_alloc) {
+        if size == 0 || size > context.max_alloc() {
             return Err(ClError(CL_INVALID_BUFFER_SIZE));
         }
         check_host_pointer(flags, host)?;
         let flags = with_default_access(flags);
-        let buffer = Memory::new(context, MemoryKind::Buffer, flags, size, host, properties);
+        let charge = Some(context.take_memory(size)?);
+        let provision = Provision { flags, size, host, properties, charge };
+        let buffer = Memory::new(context, MemoryKind::Buffer, provision);
         let session = &context.session;
         let content = host.map(|start| {
             // SAFETY: the program's `host_ptr` is valid for `size` bytes, says `BufferRequest::host`.
@@ -65,7 +68,7 @@ impl Memory {
             properties: Ids(&[] as &[WireId]),
         };
         session.post(&create, payload)?;
-        context.check(Kind::Memory, buffer.id())?;
+        context.check_memory(buffer.id())?;
         Ok(buffer)
     }
 
@@ -92,7 +95,8 @@ impl Memory {
             return Err(ClError(CL_MISALIGNED_SUB_BUFFER_OFFSET));
         }
         let kind = MemoryKind::SubBuffer { parent: Arc::clone(self), origin };
-        let part = Memory::new(&self.context, kind, flags, size, None, None);
+        let provision = Provision { flags, size, ..Provision::default() };
+        let part = Memory::new(&self.context, kind, provision);
         let create =
             CreateSubBuffer { id: part.id(), parent: self.id(), flags: flags & !HOST_POINTER_FLAGS, origin, size };
         self.context.session.post(&create, &[])?;

@@ -14,7 +14,7 @@ use super::device::Device;
 use super::info::{InfoValue, value};
 use crate::process::state;
 use crate::registry::{Base, Object, Registry, lock};
-use crate::session::{Session, on_receiver_thread};
+use crate::session::{Charge, Session, TooMuch, on_receiver_thread};
 
 /// Tells the program about errors: a text and bytes for the vendor's own use.
 pub(crate) type Notify = Arc<dyn Fn(&str, &[u8]) + Send + Sync>;
@@ -30,6 +30,8 @@ pub(crate) struct Context {
     base: Base<Context>,
     pub(crate) session: Arc<Session>,
     pub(crate) devices: Vec<Arc<Device>>,
+    /// The root devices that its memory objects are on.
+    roots: Vec<u64>,
     /// As the program gave them, with the final zero; empty if it gave none.
     properties: Vec<isize>,
     notify: Option<Notify>,
@@ -83,10 +85,12 @@ impl Context {
             return Err(ClError(CL_INVALID_DEVICE));
         }
         let session = first.session()?;
+        let roots = devices.iter().map(|device| device.root_id()).collect();
         let context = Arc::new(Context {
             base: Base::new(&session),
             session: Arc::clone(&session),
             devices,
+            roots,
             properties,
             notify,
             destructors: Mutex::default(),
@@ -123,6 +127,32 @@ impl Context {
     /// Waits until the service has made what was just posted, and says how that went.
     pub(crate) fn verify(&self, kind: Kind, id: u64) -> ClResult<()> {
         self.session.call(|call| Check { call, kind, id }).map(drop)
+    }
+
+    /// As [`Context::check`], for a memory object that takes memory: others may have taken that meanwhile.
+    pub(super) fn check_memory(&self, id: u64) -> ClResult<()> {
+        let shared = self.roots.iter().any(|root| self.session.account().is_shared(*root));
+        if shared { self.verify(Kind::Memory, id) } else { self.check(Kind::Memory, id) }
+    }
+
+    /// Memory of all its devices for an object.
+    pub(super) fn take_memory(&self, bytes: u64) -> ClResult<Charge> {
+        self.session.take_memory(&self.roots, bytes).map_err(|TooMuch { device, most, used }| {
+            self.notify(
+                &format!(
+                    "this session may use {most} bytes of device {device}, has {used}, and wants {bytes} more; release \
+                     something, or ask whoever runs the service for more"
+                ),
+                &[],
+            );
+            // CL_MEM_OBJECT_ALLOCATION_FAILURE if there is a failure to allocate memory for buffer object.
+            ClError(CL_MEM_OBJECT_ALLOCATION_FAILURE)
+        })
+    }
+
+    /// CL_DEVICE_MAX_MEM_ALLOC_SIZE of the device that has the largest.
+    pub(super) fn max_alloc(&self) -> u64 {
+        self.most(|device| device.limits.max_alloc.min(self.session.account().most(device.root_id())))
     }
 
     pub(crate) fn device_ids(&self, devices: &[Arc<Device>]) -> Vec<WireId> {

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use telecl_sys::*;
 use telecl_wire::WireId;
@@ -34,6 +35,8 @@ pub(crate) struct Device {
     parent: Option<Arc<Device>>,
     info: InfoTable,
     pub(crate) limits: Limits,
+    /// What the present session may use of its memory. Of a root device; changed when another session takes over.
+    memory: AtomicU64,
 }
 
 /// What checks need of the device's information, read once.
@@ -103,7 +106,7 @@ impl Device {
             info.0.insert(CL_DEVICE_EXTENSIONS_WITH_VERSION, Ok(list));
         }
         let limits = Limits::read(&info);
-        Device { base, platform, parent, info, limits }
+        Device { base, platform, parent, info, limits, memory: AtomicU64::new(u64::MAX) }
     }
 
     pub(crate) fn id(&self) -> u64 {
@@ -121,6 +124,19 @@ impl Device {
     /// The device, the device it is a part of, and so on.
     pub(super) fn lineage(&self) -> impl Iterator<Item = &Device> {
         std::iter::successors(Some(self), |device| device.parent.as_deref())
+    }
+
+    pub(crate) fn root_id(&self) -> u64 {
+        self.lineage().last().map_or(self.id(), Device::id)
+    }
+
+    /// A session with the device's service has begun, and says how much of the memory may be used.
+    pub(super) fn adopt(&self, session: &Session) {
+        self.memory.store(session.account().most(self.id()), Ordering::Relaxed);
+    }
+
+    fn memory_limit(&self) -> u64 {
+        self.lineage().last().map_or(u64::MAX, |root| root.memory.load(Ordering::Relaxed))
     }
 
     pub(crate) fn platform(&self) -> &'static Platform {
@@ -161,7 +177,7 @@ impl Device {
             CL_DEVICE_PARENT_DEVICE => Ok(value(self.parent.as_ref().map_or(0, |parent| parent.address()))),
             CL_DEVICE_REFERENCE_COUNT => Ok(value(self.base.references())),
             _ => match self.info.0.get(&param) {
-                Some(Ok(bytes)) => Ok(Cow::Borrowed(bytes)),
+                Some(Ok(bytes)) => Ok(self.within_limit(param, bytes)),
                 Some(Err(status)) => Err(ClError(*status)),
                 None => {
                     let query = |call| Query {
@@ -177,6 +193,35 @@ impl Device {
                 }
             },
         }
+    }
+
+    /// An answer about memory, as the policy has it: a program is not told of memory that it cannot get.
+    fn within_limit<'a>(&self, param: cl_device_info, bytes: &'a [u8]) -> InfoValue<'a> {
+        let most = match param {
+            CL_DEVICE_GLOBAL_MEM_SIZE
+            | CL_DEVICE_MAX_MEM_ALLOC_SIZE
+            | CL_DEVICE_MAX_CONSTANT_BUFFER_SIZE
+            | CL_DEVICE_MAX_GLOBAL_VARIABLE_SIZE
+            | CL_DEVICE_GLOBAL_VARIABLE_PREFERRED_TOTAL_SIZE
+            // In pixels, which have a byte at least.
+            | CL_DEVICE_IMAGE_MAX_BUFFER_SIZE => self.memory_limit(),
+            // In KiB, and the largest piece of it.
+            CL_DEVICE_GLOBAL_FREE_MEMORY_AMD => self.memory_left() / 1024,
+            _ => return Cow::Borrowed(bytes),
+        };
+        let (words, rest) = bytes.as_chunks::<8>();
+        let limited = |word: &[u8; 8]| u64::from_le_bytes(*word).min(most).to_le_bytes();
+        if rest.is_empty() && words.iter().any(|word| limited(word) != *word) {
+            Cow::Owned(words.iter().flat_map(limited).collect())
+        } else {
+            Cow::Borrowed(bytes)
+        }
+    }
+
+    /// What the session may still take, as far as is known here.
+    fn memory_left(&self) -> u64 {
+        let session = self.platform().node.present_session();
+        session.map_or(self.memory_limit(), |session| session.account().left(self.root_id()))
     }
 
     /// `clCreateSubDevices`; with no `room` it only counts.

@@ -10,10 +10,9 @@ use telecl_wire::{Ids, WireId};
 
 use super::buffer::check_properties;
 use super::context::Context;
-use super::format::element_size;
 use super::info::{InfoValue, value};
 use super::memory::{
-    DEVICE_ACCESS, HOST_POINTER_FLAGS, Memory, MemoryKind, check_flags, check_host_pointer, inherited_flags,
+    DEVICE_ACCESS, HOST_POINTER_FLAGS, Memory, MemoryKind, Provision, check_flags, check_host_pointer, inherited_flags,
     with_default_access,
 };
 use crate::host::{HostBox, HostPointer};
@@ -59,6 +58,18 @@ pub(crate) struct Image {
 }
 
 impl ImageShape {
+    /// As the device is asked for it: the pitches are those of the program's memory.
+    fn desc(&self) -> cl_image_desc {
+        cl_image_desc {
+            image_type: self.kind,
+            image_width: self.width as usize,
+            image_height: self.height as usize,
+            image_depth: self.depth as usize,
+            image_array_size: self.array_size as usize,
+            ..cl_image_desc::default()
+        }
+    }
+
     /// Width, height and depth as transfers see them: array layers count along the last axis.
     pub(crate) fn extent(&self) -> [u64; 3] {
         match self.kind {
@@ -227,7 +238,7 @@ impl Memory {
         check_flags(flags)?;
         // CL_INVALID_IMAGE_FORMAT_DESCRIPTOR if values specified in image_format are not valid or NULL.
         let format = format.ok_or(ClError(CL_INVALID_IMAGE_FORMAT_DESCRIPTOR))?;
-        let element = element_size(&format).ok_or(ClError(CL_INVALID_IMAGE_FORMAT_DESCRIPTOR))?;
+        let element = pixel_size(&format).ok_or(ClError(CL_INVALID_IMAGE_FORMAT_DESCRIPTOR))?;
         // CL_INVALID_IMAGE_DESCRIPTOR if values specified in image_desc are not valid or NULL.
         let shape = shape.ok_or(ClError(CL_INVALID_IMAGE_DESCRIPTOR))?;
         // CL_INVALID_OPERATION if there are no devices in context that support images.
@@ -283,12 +294,18 @@ impl Memory {
     ) -> ClResult<Arc<Memory>> {
         let extent = image.shape.extent();
         let shape = image.shape;
+        let from_memory = image.parent.is_some();
+        // Counted by its pixels; what is made of other memory takes none.
+        let charge = match image_size(&image.format, &shape.desc()) {
+            _ if from_memory => None,
+            Some(bytes) => Some(context.take_memory(bytes)?),
+            None => return Err(ClError(CL_INVALID_IMAGE_SIZE)),
+        };
         let (row, slice) = image.box_pitches();
         let content = host.map(|start| {
             // SAFETY: the program's `host_ptr` holds the whole image, says `ImageRequest::host`.
             unsafe { HostBox::new(start, extent, image.element_size, row, slice, None) }
         });
-        let from_memory = image.parent.is_some();
         let create = |id, staged| CreateImage {
             id,
             context: context.id(),
@@ -321,8 +338,13 @@ impl Memory {
         } else {
             image.mapped_size()
         };
-        let memory = Memory::with_id(context, id, MemoryKind::Image(image), flags, size, host, properties);
-        context.check(Kind::Memory, id)?;
+        let provision = Provision { flags, size, host, properties, charge };
+        let memory = Memory::with_id(context, id, MemoryKind::Image(image), provision);
+        if from_memory {
+            context.check(Kind::Memory, id)?;
+        } else {
+            context.check_memory(id)?;
+        }
         Ok(memory)
     }
 }

@@ -16,6 +16,7 @@ use super::shadow::Shadow;
 use crate::host::HostPointer;
 use crate::process::state;
 use crate::registry::{Base, Object, Registry, lock};
+use crate::session::Charge;
 
 /// A buffer, sub-buffer, image or pipe.
 pub(crate) struct Memory {
@@ -37,6 +38,21 @@ pub(crate) struct Memory {
     destructors: Mutex<Vec<Destructor>>,
     /// Whether there are destructors; commands look at it without the lock.
     tracked: AtomicBool,
+    /// What it takes of the devices' memory. After `base`, whose end sends the release.
+    _charge: Option<Charge>,
+}
+
+/// What a memory object is made with.
+#[derive(Debug, Default)]
+pub(super) struct Provision {
+    pub(super) flags: cl_mem_flags,
+    pub(super) size: u64,
+    /// Kept with USE_HOST_PTR only.
+    pub(super) host: Option<HostPointer>,
+    /// As the program gave them, with the final zero.
+    pub(super) properties: Option<Vec<u64>>,
+    /// None if it is made of another object.
+    pub(super) charge: Option<Charge>,
 }
 
 /// What kind of memory object it is.
@@ -133,26 +149,12 @@ pub(super) fn inherited_flags(parent: cl_mem_flags, flags: cl_mem_flags) -> ClRe
 }
 
 impl Memory {
-    pub(super) fn new(
-        context: &Arc<Context>,
-        kind: MemoryKind,
-        flags: cl_mem_flags,
-        size: u64,
-        host: Option<HostPointer>,
-        properties: Option<Vec<u64>>,
-    ) -> Arc<Memory> {
-        Memory::with_id(context, context.session.next_id(), kind, flags, size, host, properties)
+    pub(super) fn new(context: &Arc<Context>, kind: MemoryKind, provision: Provision) -> Arc<Memory> {
+        Memory::with_id(context, context.session.next_id(), kind, provision)
     }
 
-    pub(super) fn with_id(
-        context: &Arc<Context>,
-        id: u64,
-        kind: MemoryKind,
-        flags: cl_mem_flags,
-        size: u64,
-        host: Option<HostPointer>,
-        properties: Option<Vec<u64>>,
-    ) -> Arc<Memory> {
+    pub(super) fn with_id(context: &Arc<Context>, id: u64, kind: MemoryKind, provision: Provision) -> Arc<Memory> {
+        let Provision { flags, size, host, properties, charge } = provision;
         Arc::new(Memory {
             base: Base::with_id(Some(&context.session), id),
             context: Arc::clone(context),
@@ -166,6 +168,7 @@ impl Memory {
             maps: Mutex::default(),
             destructors: Mutex::default(),
             tracked: AtomicBool::new(false),
+            _charge: charge,
         })
     }
 

@@ -12,7 +12,6 @@ mod device;
 mod event;
 mod extensions;
 mod foresight;
-mod format;
 mod image;
 mod info;
 mod kernel;

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use telecl_sys::*;
-use telecl_wire::request::{CreatePipe, Kind};
+use telecl_wire::request::CreatePipe;
 
 use super::context::Context;
 use super::info::{InfoValue, value};
-use super::memory::{Memory, MemoryKind};
+use super::memory::{Memory, MemoryKind, Provision};
 
 /// What makes a memory object a pipe.
 #[derive(Debug)]
@@ -56,11 +56,13 @@ impl Memory {
         }
         let flags = CL_MEM_READ_WRITE | CL_MEM_HOST_NO_ACCESS;
         let size = u64::from(packet_size) * u64::from(max_packets);
-        let pipe = Memory::new(context, MemoryKind::Pipe(Pipe { packet_size, max_packets }), flags, size, None, None);
+        let charge = Some(context.take_memory(size)?);
+        let provision = Provision { flags, size, charge, ..Provision::default() };
+        let pipe = Memory::new(context, MemoryKind::Pipe(Pipe { packet_size, max_packets }), provision);
         context
             .session
             .post(&CreatePipe { id: pipe.id(), context: context.id(), flags, packet_size, max_packets }, &[])?;
-        context.check(Kind::Memory, pipe.id())?;
+        context.check_memory(pipe.id())?;
         Ok(pipe)
     }
 }

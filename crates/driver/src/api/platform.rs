@@ -78,12 +78,14 @@ fn discover() -> Vec<Platform> {
     found.sort_by_key(|(node, _)| (!node.same_node, node.round_trip.as_micros() / 100, node.load));
     let mut platforms = Vec::new();
     for (place, (mut facts, session)) in found.into_iter().enumerate() {
-        lock(&process::state().sessions).by_node.insert(place, session);
+        lock(&process::state().sessions).by_node.insert(place, Arc::clone(&session));
         let offered = std::mem::take(&mut facts.platforms);
         let node = Arc::new(ServiceNode { place, facts, config: config.clone() });
         for platform in offered {
             let number = platforms.len();
-            platforms.push(Platform::new(number, &node, platform));
+            let platform = Platform::new(number, &node, platform);
+            platform.devices.iter().for_each(|device| device.adopt(&session));
+            platforms.push(platform);
         }
     }
     platforms
@@ -99,6 +101,7 @@ impl ServiceNode {
             }
             let session = self.nearer(session);
             session.start(&self.config)?;
+            self.adopt(&session);
             sessions.by_node.insert(self.place, Arc::clone(&session));
             return Ok(session);
         }
@@ -116,6 +119,7 @@ impl ServiceNode {
         }
         let session = self.nearer(&session);
         session.start(&self.config)?;
+        self.adopt(&session);
         sessions.by_node.insert(self.place, Arc::clone(&session));
         Ok(session)
     }
@@ -143,6 +147,17 @@ impl ServiceNode {
             }
             _ => Arc::clone(session),
         }
+    }
+
+    /// The session there is, lost or not.
+    pub(super) fn present_session(&self) -> Option<Arc<Session>> {
+        lock(&process::state().sessions).by_node.get(&self.place).cloned()
+    }
+
+    /// This session is the one from now on: its tenant may be another, with other limits.
+    fn adopt(&self, session: &Session) {
+        let own = platforms().iter().filter(|platform| platform.node.place == self.place);
+        own.flat_map(|platform| &platform.devices).for_each(|device| device.adopt(session));
     }
 
     pub(crate) fn strict(&self) -> bool {

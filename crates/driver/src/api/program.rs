@@ -19,6 +19,7 @@ use super::info::{InfoValue, c_string, value};
 use super::kernel::KernelFacts;
 use crate::process::state;
 use crate::registry::{Base, Object, Registry, lock};
+use crate::session::Charge;
 
 /// A program.
 pub(crate) struct Program {
@@ -49,6 +50,8 @@ pub(super) struct ProgramState {
     /// Of an executable.
     pub(super) kernels: Option<Vec<Arc<KernelFacts>>>,
     pub(super) in_progress: bool,
+    /// What its global variables take of the devices' memory.
+    pub(super) memory: Vec<Charge>,
 }
 
 /// `clGetProgramBuildInfo` of one device.

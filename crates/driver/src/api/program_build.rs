@@ -1,5 +1,6 @@
 //! Building, compiling and linking programs.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -14,6 +15,7 @@ use super::kernel::KernelFacts;
 use super::program::{DeviceBuildState, Program, ProgramOrigin, ProgramState};
 use crate::includes::{self, Scope, Shipped};
 use crate::registry::lock;
+use crate::session::Charge;
 
 /// Called when an asynchronous build has ended.
 pub(crate) type OnBuilt = Box<dyn FnOnce() + Send>;
@@ -125,6 +127,7 @@ impl Program {
         }
         state.in_progress = true;
         state.kernels = None;
+        state.memory.clear();
         for device in devices {
             let fresh = DeviceBuildState {
                 status: CL_BUILD_IN_PROGRESS,
@@ -260,6 +263,19 @@ impl Program {
             }
         }
         set_kernels(&mut state, &report);
+        state.memory = self.note_memory(&report);
+    }
+
+    /// Counts what the service has given for global variables; parts of one device share what it has there.
+    fn note_memory(&self, report: &BuildReport<'_>) -> Vec<Charge> {
+        let mut needs: HashMap<u64, u64> = HashMap::new();
+        for build in report.devices.iter().filter(|build| build.global_variables > 0) {
+            if let Some(device) = self.devices.iter().find(|device| device.id() == build.device) {
+                let most = needs.entry(device.root_id()).or_default();
+                *most = build.global_variables.max(*most);
+            }
+        }
+        needs.into_iter().map(|(root, bytes)| self.context.session.note_memory(root, bytes)).collect()
     }
 
     fn misses_a_header(&self) -> bool {

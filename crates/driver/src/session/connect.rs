@@ -10,9 +10,9 @@ use telecl_wire::handshake::{DeviceLoad, Handshake, Hello, MAGIC};
 use telecl_wire::info::Info;
 use telecl_wire::{DecodeError, PROTOCOL_VERSION};
 
-use super::Session;
 use super::callbacks::spawn;
 use super::streams::Ticket;
+use super::{Account, Session};
 use crate::log;
 
 /// A service that answered, with what it offers.
@@ -111,6 +111,7 @@ impl From<ReceiveError> for HandshakeError {
 struct Agreed {
     compression: Compression,
     limited: bool,
+    account: Account,
 }
 
 /// What a service offers, and the session with it.
@@ -212,7 +213,8 @@ pub(crate) fn connect(
                 };
                 log::debug(format_args!("{address} takes this program for tenant {}", welcome.tenant));
                 let ticket = Ticket { session: welcome.session, secret: welcome.secret };
-                (node, Agreed { compression: welcome.compression, limited: welcome.limited }, ticket)
+                let (compression, limited) = (welcome.compression, welcome.limited);
+                (node, Agreed { compression, limited, account: Account::new(welcome.memory) }, ticket)
             }
             Handshake::Refused(refused) => {
                 let mut reason = refused.reason.to_owned();
@@ -227,7 +229,8 @@ pub(crate) fn connect(
     };
     receiver.stream().set_receive_timeout(None).map_err(io)?;
     sender.set_compression(agreed.compression);
-    let session = Session::new(address.to_string(), receiver, sender, ticket, agreed.limited).map_err(io)?;
+    let Agreed { limited, account, .. } = agreed;
+    let session = Session::new(address.to_string(), receiver, sender, ticket, limited, account).map_err(io)?;
     Ok((node, session))
 }
 

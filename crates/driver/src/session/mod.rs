@@ -5,6 +5,7 @@
 //! puts data where the program asked for it. Callbacks of the program run on a thread of their own
 //! (`telecl-callbacks`), so that they may call any API function.
 
+mod account;
 mod call;
 mod callbacks;
 mod connect;
@@ -24,6 +25,7 @@ use telecl_wire::region::Region;
 use telecl_wire::request::{Kind, Message, ReadBuffer, Release, Stage};
 use telecl_wire::{CHUNK, FIRST_DRIVER_ID};
 
+pub(crate) use account::{Account, Charge, TooMuch};
 pub(crate) use callbacks::{Callbacks, on_receiver_thread};
 pub(crate) use connect::{InfoTable, Node, NodeDevice, NodePlatform, connect, connect_all};
 pub(crate) use streams::Batch;
@@ -118,6 +120,7 @@ pub(crate) struct Session {
     callbacks: OnceLock<Callbacks>,
     lost: AtomicBool,
     limited: bool,
+    account: Account,
 }
 
 impl Session {
@@ -128,6 +131,7 @@ impl Session {
         sender: FrameSender,
         ticket: Ticket,
         limited: bool,
+        account: Account,
     ) -> std::io::Result<Arc<Session>> {
         let streams = Streams::new(sender.stream().try_clone()?, ticket);
         receiver.set_idle(LearningSpin::new());
@@ -151,6 +155,7 @@ impl Session {
             callbacks: OnceLock::new(),
             lost: AtomicBool::new(false),
             limited,
+            account,
         }))
     }
 
@@ -221,6 +226,11 @@ impl Session {
     /// Whether the service may have no room for a context.
     pub(crate) fn is_limited(&self) -> bool {
         self.limited
+    }
+
+    /// What it may have of devices' memory, and has.
+    pub(crate) fn account(&self) -> &Account {
+        &self.account
     }
 
     pub(crate) fn next_id(&self) -> u64 {

@@ -17,11 +17,12 @@ use tracing::{debug, info, warn};
 use super::admission::{Claim, Place};
 use super::cache::{Answer, Client};
 use super::mailbox::Mailbox;
+use super::memory::Account;
 use super::pool::Worker;
 use super::registry::Joins;
 use super::{Broker, WorkerCommand, farewell};
 use crate::board::SessionBoard;
-use crate::channel::{Begin, Channel, Done, Head, Kind};
+use crate::channel::{Begin, Channel, Done, Head, Kind, MemoryWish};
 use crate::environment;
 use crate::process::exit_code;
 
@@ -92,7 +93,8 @@ fn run(
         board.map_err(|error| give_up(socket.take(), &format!("cannot keep a session: {error}"), false))?;
     let board = Arc::new(board);
     broker.accounts.work(session, &board);
-    let mut devices = DeviceClaims { broker, begin, tenant, board, held: Vec::new(), waiting: None };
+    let memory = broker.memory.open(begin, tenant, &board);
+    let mut devices = DeviceClaims { broker, begin, tenant, board, memory, held: Vec::new(), waiting: None };
     let ending = match attend(broker, &mut devices, memfd, socket, joins, &channel) {
         Ok(ending) => ending,
         Err(error) => {
@@ -178,6 +180,7 @@ fn attend(
                 Kind::Begun => *socket = None,
                 Kind::Admit => devices.ask(channel, head.number, &content)?,
                 Kind::Wants | Kind::Done => devices.take_turn(head, &content)?,
+                Kind::Reserve | Kind::Unreserve => devices.use_memory(channel, head, &content)?,
                 _ => ask(&cache, head, content)?,
             }
         } else if ready[2] && !begun {
@@ -194,6 +197,7 @@ struct DeviceClaims<'b> {
     board: Arc<SessionBoard>,
     held: Vec<(Vec<u64>, Claim<'b>)>,
     waiting: Option<Waiting<'b>>,
+    memory: Account<'b>,
 }
 
 struct Waiting<'b> {
@@ -263,6 +267,25 @@ impl DeviceClaims<'_> {
     }
 }
 
+impl DeviceClaims<'_> {
+    /// The worker wants memory that the tenant's sessions share, or needs some no more.
+    fn use_memory(&mut self, channel: &Channel, head: Head, content: &[u8]) -> io::Result<()> {
+        let wish = MemoryWish::parse(content).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+        let account = &self.memory;
+        if head.kind == Kind::Unreserve {
+            account.give_back(&wish);
+            return Ok(());
+        }
+        match account.reserve(&wish) {
+            Ok(()) => channel.send(Head::new(Kind::Reserved).number(head.number), &[]),
+            Err(reason) => {
+                debug!(session = self.begin.session, tenant = %self.tenant, reason, "session refused memory");
+                channel.send(Head::new(Kind::Denied).number(head.number), reason.as_bytes())
+            }
+        }
+    }
+}
+
 impl Drop for DeviceClaims<'_> {
     fn drop(&mut self) {
         self.broker.turns.leave(self.begin.session);
@@ -295,7 +318,11 @@ fn ask(cache: &Client<'_>, head: Head, content: Vec<u8>) -> io::Result<()> {
         | Kind::Admitted
         | Kind::Refused
         | Kind::Wants
-        | Kind::Done => {
+        | Kind::Done
+        | Kind::Reserve
+        | Kind::Reserved
+        | Kind::Denied
+        | Kind::Unreserve => {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "a worker says nothing of the kind"));
         }
     }

@@ -18,6 +18,7 @@ mod inspect;
 mod launch;
 mod listen;
 mod mailbox;
+mod memory;
 mod metrics;
 mod offer;
 mod overview;
@@ -49,6 +50,7 @@ use self::admission::Admission;
 use self::cache::Cache;
 use self::counters::Counters;
 use self::listen::Listeners;
+use self::memory::Memory;
 use self::offer::Offer;
 use self::placement::Placement;
 use self::pool::Pool;
@@ -157,6 +159,7 @@ struct Broker {
     admission: Admission,
     turns: Arc<Turns>,
     placement: Placement,
+    memory: Memory,
     node: String,
     /// The path of the Unix socket; empty if there is none.
     socket: String,
@@ -191,6 +194,7 @@ pub fn serve(settings: ServeSettings, ready: impl FnOnce(&[Address])) -> Result<
     let broker = Arc::new(Broker {
         admission: Admission::new(Arc::clone(&rules), Arc::clone(&offer)),
         turns: Arc::new(Turns::new(offer.device_ids())),
+        memory: Memory::default(),
         rules,
         accounting: Accounting::new(settings.accounting.clone()),
         sensors: Arc::new(Readings::new(&settings.worker, &offer)),

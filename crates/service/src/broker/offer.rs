@@ -86,6 +86,11 @@ impl Offer {
         self.known.iter().map(|known| known.id)
     }
 
+    /// Bytes of a device's memory, as far as that is known.
+    pub(crate) fn memory(&self, id: u64) -> Option<u64> {
+        self.known.iter().find(|known| known.id == id).map(|known| known.memory).filter(|memory| *memory > 0)
+    }
+
     /// The numbers of the devices that a policy allows.
     pub(crate) fn allowed(&self, devices: &Devices) -> Vec<u64> {
         self.known.iter().filter(|known| devices.allow(&known.facts())).map(|known| known.id).collect()

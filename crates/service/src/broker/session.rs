@@ -13,7 +13,7 @@ use rustix::net::sockopt;
 use telecl_net::{FrameSender, Stream};
 use telecl_policy::{DeviceOrder, Origin, Overrun, Tenant};
 use telecl_wire::PROTOCOL_VERSION;
-use telecl_wire::handshake::{Join, Refused, Welcome};
+use telecl_wire::handshake::{DeviceMemory, Join, Refused, Welcome};
 use tracing::{debug, info, warn};
 
 use super::accounts::Who;
@@ -22,8 +22,8 @@ use super::counters::Failure;
 use super::greeting::{Caller, First, Introduction, Unwelcome, read_introduction, wait_for_request};
 use super::peer::{self, User};
 use super::registry::Joins;
-use super::{Broker, farewell, inspect, launch};
-use crate::channel::{Begin, Limits};
+use super::{Broker, farewell, inspect, launch, memory};
+use crate::channel::{Begin, Limits, MemoryLimit};
 use crate::process::round_trip;
 
 /// How many connections may be about to introduce themselves. Each costs a thread for at most the handshake timeout.
@@ -100,8 +100,8 @@ fn attend(stream: Stream, peer: String, stranger: Stranger) {
     let entered = telecl_net::random_secret().and_then(|secret| {
         let joins = broker.sessions.enter(session, stream.try_clone()?, secret)?;
         let compression = caller.compression.and(broker.settings.compression);
-        let Admitted { tenant, devices, limits, limited, .. } = admitted;
-        let begin = Begin { session, compression, limits, devices };
+        let Admitted { tenant, devices, limits, memory, limited, .. } = admitted;
+        let begin = Begin { session, compression, limits, devices, memory };
         Ok(Conversation { broker: &broker, tenant, limited, begin, secret, joins, pid: caller.pid })
     });
     let conversation = match entered {
@@ -138,6 +138,7 @@ struct Admitted {
     user: Option<User>,
     devices: Vec<u64>,
     limits: Limits,
+    memory: Vec<MemoryLimit>,
     /// Whether it may have to wait, or be refused, when it wants to compute.
     limited: bool,
 }
@@ -173,7 +174,8 @@ impl Admitted {
             longest_kernel: grant.longest_kernel.value,
             overrun_ends: grant.kernel_overrun.value == Overrun::End,
         };
-        Ok(Admitted { tenant, user, devices, limits, limited })
+        let memory = memory::limits(&grant, &devices, &broker.offer);
+        Ok(Admitted { tenant, user, devices, limits, memory, limited })
     }
 }
 
@@ -231,6 +233,7 @@ impl Conversation<'_> {
             compression: begin.compression,
             tenant: tenant.as_str(),
             limited,
+            memory: begin.memory.iter().map(told).collect(),
             by_load,
             loads,
             platforms,
@@ -262,6 +265,11 @@ impl Conversation<'_> {
         };
         launch::work(broker, &begin, &tenant, stream, &joins)
     }
+}
+
+/// What a driver gets to know of a limit.
+fn told(limit: &MemoryLimit) -> DeviceMemory {
+    DeviceMemory { device: limit.device, most: limit.most, shared: limit.together.is_some() }
 }
 
 /// Why a session has no place.

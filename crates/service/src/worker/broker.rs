@@ -1,5 +1,5 @@
-//! The channel to the broker: its cache of built programs, as a worker sees it, further streams of the session, and room
-//! on devices.
+//! The channel to the broker: its cache of built programs, as a worker sees it, further streams of the session, room on
+//! devices, and memory that a tenant's sessions share.
 //!
 //! A worker never touches the cache's files: it asks the broker over its channel. A build thread waits for the answer,
 //! which may be that another session is building the same program. Whatever goes wrong here means that the compiler
@@ -16,7 +16,7 @@ use tracing::debug;
 
 use super::link::Link;
 use super::start::guarded;
-use crate::channel::{Channel, Head, Key, Kind, MOST_CONTENT};
+use crate::channel::{Channel, Head, Key, Kind, MOST_CONTENT, MemoryWish};
 
 /// How long to wait for what another session builds. After that the program is built here as well: the other one may
 /// hang.
@@ -44,6 +44,7 @@ pub(crate) struct Broker {
     lookups: Mutex<Lookups>,
     /// Who waits for room.
     room: Mutex<Option<Sender<Result<(), String>>>>,
+    wishes: Mutex<Wishes>,
     reader: OnceLock<bool>,
     link: Arc<Link>,
 }
@@ -55,10 +56,18 @@ struct Lookups {
     waiting: HashMap<u64, (Key, Option<Sender<Found>>)>,
 }
 
+/// Who waits to hear whether there is memory.
+#[derive(Debug, Default)]
+struct Wishes {
+    next: u64,
+    waiting: HashMap<u64, Sender<Result<(), String>>>,
+}
+
 impl Broker {
     pub(crate) fn new(channel: Channel, link: Arc<Link>) -> Arc<Broker> {
         let (sending, lookups, room) = (Mutex::default(), Mutex::default(), Mutex::default());
-        Arc::new(Broker { channel, sending, lookups, room, reader: OnceLock::new(), link })
+        let (wishes, reader) = (Mutex::default(), OnceLock::new());
+        Arc::new(Broker { channel, sending, lookups, room, wishes, reader, link })
     }
 
     /// Asks for a program; waits while another session builds it. With `reluctant`, gives others a moment to begin.
@@ -108,6 +117,31 @@ impl Broker {
         answered.recv().unwrap_or_else(|_| Err(lost()))
     }
 
+    /// Asks for memory that the tenant's sessions share; if there is none, says why.
+    pub(crate) fn reserve(self: &Arc<Self>, wish: &MemoryWish) -> Result<(), String> {
+        let lost = || "the worker cannot reach its broker".to_owned();
+        if !self.listen() {
+            return Err(lost());
+        }
+        let (answer, answered) = mpsc::channel();
+        let number = {
+            let mut wishes = self.wishes();
+            wishes.next += 1;
+            let number = wishes.next;
+            wishes.waiting.insert(number, answer);
+            number
+        };
+        if !self.send(Head::new(Kind::Reserve).number(number), &wish.content()) {
+            return Err(lost());
+        }
+        answered.recv().unwrap_or_else(|_| Err(lost()))
+    }
+
+    /// Needs some of it no more.
+    pub(crate) fn unreserve(&self, wish: &MemoryWish) {
+        self.send(Head::new(Kind::Unreserve), &wish.content());
+    }
+
     /// Keeps a program, unless somebody else does.
     pub(crate) fn store(&self, key: Key, content: &[u8]) {
         if content.len() <= MOST_CONTENT {
@@ -151,6 +185,7 @@ impl Broker {
                     // Those who wait see that nobody answers any more.
                     self.lock().waiting.clear();
                     *self.room() = None;
+                    self.wishes().waiting.clear();
                     return;
                 }
             };
@@ -159,6 +194,8 @@ impl Broker {
                 Kind::Build => self.answer(head.number, |key| Found::Build(Permit::new(self, key))),
                 Kind::Admitted => self.answer_room(Ok(())),
                 Kind::Refused => self.answer_room(Err(String::from_utf8_lossy(&content).into_owned())),
+                Kind::Reserved => self.answer_wish(head.number, Ok(())),
+                Kind::Denied => self.answer_wish(head.number, Err(String::from_utf8_lossy(&content).into_owned())),
                 Kind::Join => {
                     let joined = descriptors
                         .pop()
@@ -187,6 +224,16 @@ impl Broker {
         if let Some(waits) = self.room().take() {
             let _ = waits.send(answer);
         }
+    }
+
+    fn answer_wish(&self, number: u64, answer: Result<(), String>) {
+        if let Some(waits) = self.wishes().waiting.remove(&number) {
+            let _ = waits.send(answer);
+        }
+    }
+
+    fn wishes(&self) -> MutexGuard<'_, Wishes> {
+        self.wishes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn room(&self) -> MutexGuard<'_, Option<Sender<Result<(), String>>>> {

@@ -5,6 +5,7 @@
 //! Of its compilation only the report is kept: the compiler runs after all if the result of the link is not in the
 //! cache, or if the program asks for what was compiled.
 
+use std::collections::HashMap;
 use std::ffi::{CStr, CString};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -13,10 +14,12 @@ use std::time::Duration;
 
 use telecl_opencl::{ClError, ClResult, Context, Device, Program, info};
 use telecl_sys::*;
+use telecl_wire::reply::BuildReport;
 use telecl_wire::request::{Build, Compile, Link};
 use telecl_wire::{FIRST_DRIVER_ID, Ids};
 use tracing::debug;
 
+use super::account::{Account, Held, TooMuch};
 use super::broker::{Broker, Found, Permit};
 use super::entry;
 use super::includes::Trees;
@@ -48,6 +51,9 @@ struct Job {
     trees: Trees,
     link: Arc<link::Link>,
     broker: Arc<Broker>,
+    account: Arc<Account>,
+    /// The root device of each of `ids`.
+    roots: HashMap<u64, u64>,
     /// The program did not ask for argument information, so it is not to see what we asked for.
     hides_args: bool,
     /// How the cache knows what is made, if it may.
@@ -209,8 +215,9 @@ impl Session {
 
     fn job(&self, name: &'static str, call: u64, devices: Ids<'_>, slot: Arc<ProgramSlot>, trees: Trees) -> Job {
         let ids = self.device_ids().named(devices);
-        let (link, broker) = (Arc::clone(&self.link), Arc::clone(&self.broker));
-        Job { name, call, slot, ids, trees, link, broker, hides_args: false, known: None }
+        let (link, broker, account) = (Arc::clone(&self.link), Arc::clone(&self.broker), Arc::clone(&self.account));
+        let roots = ids.0.iter().filter_map(|(id, _)| Some((*id, self.root_of(*id)?))).collect();
+        Job { name, call, slot, ids, trees, link, broker, account, roots, hides_args: false, known: None }
     }
 
     /// The device of a context that has one, if that is what is built for. Sub-devices do not count.
@@ -228,6 +235,19 @@ impl Session {
         let (options, trees) = self.includes.expand(options).ok_or(invalid)?;
         Ok((CString::new(options).map_err(|_| invalid)?, trees))
     }
+}
+
+/// What a program has of each root device; parts of one device share what it has there.
+fn global_variables(report: &[u8], roots: &HashMap<u64, u64>) -> Vec<(u64, u64)> {
+    let mut needs: HashMap<u64, u64> = HashMap::new();
+    let report: Option<BuildReport<'_>> = telecl_wire::decode(report).ok();
+    for build in report.iter().flat_map(|report| &report.devices).filter(|build| build.global_variables > 0) {
+        if let Some(root) = roots.get(&build.device) {
+            let most = needs.entry(*root).or_default();
+            *most = build.global_variables.max(*most);
+        }
+    }
+    needs.into_iter().collect()
 }
 
 /// What a program is known by that is made from source; `None` if it depends on what we cannot see.
@@ -398,7 +418,8 @@ impl Job {
     fn finish_with(self, loaded: Loaded) {
         let Loaded { program, report, params, binary } = loaded;
         debug!(session = self.link.session(), call = self.name, "taken from the cache");
-        self.slot.fill(program, params);
+        let Some(memory) = self.take_memory(&report) else { return };
+        self.slot.fill(program, params, memory);
         if let Some(binary) = binary {
             self.slot.set_binary(&binary);
         }
@@ -406,6 +427,23 @@ impl Job {
             self.slot.set_compiled(Compiled { key, options, pending: Some(pending), has_trees });
         }
         self.link.reply(self.call, CL_SUCCESS, &report);
+    }
+
+    /// Takes what the program needs of each device for its global variables, as far as the vendor says. If that is too
+    /// much, the build has failed, and the driver is told so.
+    fn take_memory(&self, report: &[u8]) -> Option<Vec<Held>> {
+        let take = |(root, bytes): (u64, u64)| self.account.take(&[root], bytes);
+        match global_variables(report, &self.roots).into_iter().map(take).collect() {
+            Ok(held) => Some(held),
+            Err(TooMuch(reason)) => {
+                debug!(session = self.link.session(), call = self.name, reason, "no memory for global variables");
+                self.slot.empty_out();
+                // CL_OUT_OF_RESOURCES if there is a failure to allocate resources required by the OpenCL implementation
+                // on the device.
+                self.link.answer(self.name, self.call, &Err(ClError(CL_OUT_OF_RESOURCES)));
+                None
+            }
+        }
     }
 
     /// Replies; what is left to do is for others.
@@ -416,8 +454,9 @@ impl Job {
         let report = match &program {
             Some(program) => {
                 let (report, params) = build_report(program, &self.ids, &self.trees, self.hides_args);
+                let memory = self.take_memory(&report)?;
                 // A program that was linked becomes known before the driver hears of it.
-                self.slot.fill(program.clone(), params);
+                self.slot.fill(program.clone(), params, memory);
                 report
             }
             None => Vec::new(),
@@ -484,5 +523,30 @@ impl Keeper {
             }
             Way::Offer(grace) => slot.wait_for_question(generation, grace),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use telecl_wire::reply::DeviceBuild;
+
+    use super::*;
+
+    #[test]
+    fn global_variables_count_once_on_each_root_device() {
+        let build = |device, global_variables| DeviceBuild {
+            device,
+            status: CL_BUILD_SUCCESS,
+            binary_type: CL_PROGRAM_BINARY_TYPE_EXECUTABLE,
+            log: b"",
+            global_variables,
+        };
+        let part = FIRST_DRIVER_ID;
+        // Two parts of device 1, a device that is none of ours, and one that needs nothing.
+        let devices = vec![build(part, 10), build(part + 1, 30), build(9, 50), build(2, 0)];
+        let report = telecl_wire::encode(&BuildReport { devices, kernels: Vec::new(), trees: Vec::new() });
+        let roots = HashMap::from([(part, 1), (part + 1, 1), (2, 2)]);
+        assert_eq!(global_variables(&report, &roots), [(1, 30)]);
+        assert_eq!(global_variables(b"nonsense", &roots), []);
     }
 }

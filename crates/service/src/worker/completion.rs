@@ -18,6 +18,7 @@ use telecl_sys::*;
 use telecl_wire::region::Region;
 use telecl_wire::reply::{Completed, ContextNotice, Data, Reply, StatusReached};
 
+use super::account::Account;
 use super::link::Link;
 use super::output::Output;
 use super::pending::{Ends, Lanes, Loose, Pending, Weight};
@@ -53,6 +54,8 @@ pub(crate) enum Note {
     LookAround,
     /// Commands stand in lanes that were empty.
     Guard,
+    /// Memory was freed that the broker does not know of.
+    MemoryFreed(Arc<Account>),
     /// The vendor has something to say about a context.
     Notice { context: u64, message: String, private_info: Vec<u8> },
 }
@@ -300,6 +303,7 @@ impl Attendant {
                     self.swept = Instant::now();
                 }
                 Some(Note::Guard) => self.in_vain = 0,
+                Some(Note::MemoryFreed(account)) => account.give_back(),
                 Some(Note::PartEnded { group, event, status, data }) => {
                     let status = if status < CL_COMPLETE { status } else { final_status(&event) };
                     self.completion.report(Note::PartEnded { group, event, status, data });
@@ -379,7 +383,7 @@ impl Reporter {
                 self.link.push(&notice, &[]);
             }
             // The completion thread's own.
-            Note::LookAround | Note::Guard => {}
+            Note::LookAround | Note::Guard | Note::MemoryFreed(_) => {}
         }
     }
 

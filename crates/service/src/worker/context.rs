@@ -20,6 +20,8 @@ pub(crate) struct ContextEntry {
     pub(super) context: Context,
     /// Host memory for the transfers of its queues.
     pub(super) pool: Pool,
+    /// The root devices that its memory objects are on.
+    pub(super) roots: Arc<[u64]>,
 }
 
 impl Session {
@@ -63,8 +65,9 @@ impl Session {
             completion.note(Note::Notice { context: id, message, private_info });
         });
         let context = Context::new(platform, &devices, Some(notify))?;
-        let pool = Pool::new(Arc::clone(&self.link), &context, &devices);
-        Ok(ContextEntry { context, pool })
+        let pool = Pool::new(Arc::clone(&self.link), &context, &devices, self.clearing);
+        let roots = request.devices.iter().filter_map(|id| self.root_of(id)).collect();
+        Ok(ContextEntry { context, pool, roots })
     }
 
     pub(super) fn context(&self, id: u64) -> ClResult<&Context> {

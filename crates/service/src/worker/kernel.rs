@@ -9,6 +9,7 @@ use telecl_sys::*;
 use telecl_wire::reply::ArgKind;
 use telecl_wire::request::{Arg, ArgForm, CloneKernel, CreateKernel, Message, SetArgs};
 
+use super::account::Held;
 use super::link::About;
 use super::memory::to_usize;
 use super::report::Param;
@@ -28,6 +29,8 @@ pub(crate) struct KernelEntry {
     objects: HashMap<u32, Object, IdHash>,
     /// Arguments that could not be set, and why. The driver believes that they are, and does not send them again.
     refused: HashMap<u32, ClError, IdHash>,
+    /// Its program's, which lives as long as the kernel does.
+    memory: Option<Arc<[Held]>>,
 }
 
 #[derive(Clone, Debug)]
@@ -135,8 +138,9 @@ impl Session {
             let slot = self.programs.get(request.program)?;
             let name = CString::new(request.name).map_err(|_| ClError(CL_INVALID_KERNEL_NAME))?;
             let kernel = slot.program()?.create_kernel(&name)?;
-            let (context, params) = (slot.context(), slot.params_of(request.name));
-            Ok(KernelEntry { kernel, context, params, objects: HashMap::default(), refused: HashMap::default() })
+            let (context, params, memory) = (slot.context(), slot.params_of(request.name), slot.memory());
+            let (objects, refused) = (HashMap::default(), HashMap::default());
+            Ok(KernelEntry { kernel, context, params, objects, refused, memory })
         };
         let made = make();
         let context = self.programs.get(request.program).map_or(0, |slot| slot.context());
@@ -148,7 +152,8 @@ impl Session {
         let made = self.kernels.get(request.source).and_then(|source| {
             let kernel = source.runnable()?.duplicate()?;
             let (params, objects) = (source.params.clone(), source.objects.clone());
-            Ok(KernelEntry { kernel, context: source.context, params, objects, refused: HashMap::default() })
+            let (refused, memory) = (HashMap::default(), source.memory.clone());
+            Ok(KernelEntry { kernel, context: source.context, params, objects, refused, memory })
         });
         let context = self.kernels.get(request.source).map_or(0, |source| source.context);
         self.link.created(CloneKernel::OPCODE, "CloneKernel", context, request.id, &made);

@@ -7,6 +7,8 @@ use telecl_sys::*;
 use telecl_wire::Ids;
 use telecl_wire::request::{CreateBuffer, CreateImage, CreatePipe, CreateSubBuffer, Message};
 
+use super::account::Held;
+use super::clear::{clear_buffer, clear_image};
 use super::session::Session;
 
 /// Flags that the vendor does not see. What they mean is the driver's part: the first three speak of the
@@ -25,6 +27,9 @@ pub(crate) struct MemoryEntry {
     pub(super) context: u64,
     /// Of a buffer: its length. Of an image: the bytes of a pixel.
     pub(super) shape: Shape,
+    /// What it takes of the devices' memory; what is made of another object keeps that one's. After the object, so that
+    /// it is given back after it.
+    held: Arc<Held>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -35,8 +40,15 @@ pub(crate) enum Shape {
 }
 
 impl MemoryEntry {
-    fn new(mem: Mem, context: u64, shape: Shape) -> MemoryEntry {
-        MemoryEntry { mem: Arc::new(mem), context, shape }
+    /// Of new memory.
+    fn new(mem: Mem, context: u64, shape: Shape, held: Held) -> MemoryEntry {
+        held.stays_with(&mem);
+        MemoryEntry { mem: Arc::new(mem), context, shape, held: Arc::new(held) }
+    }
+
+    /// Made of another object.
+    fn of(parent: &MemoryEntry, mem: Mem, context: u64, shape: Shape) -> MemoryEntry {
+        MemoryEntry { mem: Arc::new(mem), context, shape, held: Arc::clone(&parent.held) }
     }
 }
 
@@ -47,15 +59,21 @@ impl Session {
         self.memory.insert(request.id, made);
     }
 
-    fn make_buffer(&self, request: &CreateBuffer<'_>, content: Option<&[u8]>) -> ClResult<MemoryEntry> {
-        let context = self.context(request.context)?;
+    fn make_buffer(&mut self, request: &CreateBuffer<'_>, content: Option<&[u8]>) -> ClResult<MemoryEntry> {
         let size = usize::try_from(request.size).map_err(|_| ClError(CL_INVALID_BUFFER_SIZE))?;
         if content.is_some_and(|content| content.len() != size) {
             return Err(ClError(CL_INVALID_HOST_PTR));
         }
         let properties = memory_properties(request.properties)?;
-        let mem = context.create_buffer(request.flags & !DRIVER_FLAGS, size, content, &properties)?;
-        Ok(MemoryEntry::new(mem, request.context, Shape::Buffer { size: request.size }))
+        let held = self.take_memory(request.context, request.size)?;
+        let flags = request.flags & !DRIVER_FLAGS;
+        let mem = self.make_cleared(
+            request.context,
+            (content, size),
+            |context, content| context.create_buffer(flags, size, content, &properties),
+            |queue, mem| clear_buffer(queue, mem, size),
+        )?;
+        Ok(MemoryEntry::new(mem, request.context, Shape::Buffer { size: request.size }, held))
     }
 
     pub(super) fn create_sub_buffer(&mut self, request: &CreateSubBuffer) {
@@ -66,13 +84,13 @@ impl Session {
     }
 
     fn make_sub_buffer(&self, request: &CreateSubBuffer) -> ClResult<MemoryEntry> {
-        let context = self.memory.get(request.parent)?.context;
+        let entry = self.memory.get(request.parent)?;
         let (parent, parent_size) = self.buffer(request.parent)?;
         // CL_INVALID_VALUE if the region specified by (origin, size) is out of bounds in buffer.
         within(request.origin, request.size, parent_size)?;
         let (origin, size) = (to_usize(request.origin)?, to_usize(request.size)?);
         let mem = parent.create_sub_buffer(request.flags & !DRIVER_FLAGS, origin, size)?;
-        Ok(MemoryEntry::new(mem, context, Shape::Buffer { size: request.size }))
+        Ok(MemoryEntry::of(entry, mem, entry.context, Shape::Buffer { size: request.size }))
     }
 
     pub(super) fn create_image(&mut self, request: &CreateImage<'_>, content: Option<&[u8]>) {
@@ -81,13 +99,8 @@ impl Session {
         self.memory.insert(request.id, made);
     }
 
-    fn make_image(&self, request: &CreateImage<'_>, content: Option<&[u8]>) -> ClResult<MemoryEntry> {
-        let context = self.context(request.context)?;
+    fn make_image(&mut self, request: &CreateImage<'_>, content: Option<&[u8]>) -> ClResult<MemoryEntry> {
         let wire = &request.desc;
-        let parent = match wire.parent {
-            0 => None,
-            id => Some(&*self.memory.get(id)?.mem),
-        };
         let format = cl_image_format {
             image_channel_order: request.format.order,
             image_channel_data_type: request.format.data_type,
@@ -110,22 +123,40 @@ impl Session {
         }
         let flags = request.flags & !DRIVER_FLAGS;
         let properties = memory_properties(request.properties)?;
-        let mem = context.create_image(flags, &format, &desc, parent, content, &properties)?;
-        let element = mem.image_info(CL_IMAGE_ELEMENT_SIZE).ok().and_then(|bytes| info::number(&bytes));
-        let element = element.and_then(|size| usize::try_from(size).ok()).filter(|&size| size > 0);
-        // Without it no transfer could be checked.
-        let element = element.ok_or(ClError(CL_IMAGE_FORMAT_NOT_SUPPORTED))?;
-        Ok(MemoryEntry::new(mem, request.context, Shape::Image { element }))
+        if wire.parent != 0 {
+            let parent = self.memory.get(wire.parent)?;
+            let context = self.context(request.context)?;
+            let mem = context.create_image(flags, &format, &desc, Some(&parent.mem), content, &properties)?;
+            let shape = image_shape(&mem)?;
+            return Ok(MemoryEntry::of(parent, mem, request.context, shape));
+        }
+        // What cannot be counted is not made.
+        let size = image_size(&format, &desc).ok_or(ClError(CL_INVALID_IMAGE_FORMAT_DESCRIPTOR))?;
+        let extent = image_extent(&desc).ok_or(ClError(CL_INVALID_IMAGE_DESCRIPTOR))?;
+        let held = self.take_memory(request.context, size)?;
+        let mem = self.make_cleared(
+            request.context,
+            (content, to_usize(size)?),
+            |context, content| context.create_image(flags, &format, &desc, None, content, &properties),
+            |queue, mem| clear_image(queue, mem, extent),
+        )?;
+        let shape = image_shape(&mem)?;
+        Ok(MemoryEntry::new(mem, request.context, shape, held))
     }
 
     pub(super) fn create_pipe(&mut self, request: &CreatePipe) {
-        let made = self.context(request.context).and_then(|context| {
-            let flags = request.flags & !DRIVER_FLAGS;
-            let mem = context.create_pipe(flags, request.packet_size, request.max_packets)?;
-            Ok(MemoryEntry::new(mem, request.context, Shape::Pipe))
-        });
+        let made = self.make_pipe(request);
         self.link.created(CreatePipe::OPCODE, "CreatePipe", request.context, request.id, &made);
         self.memory.insert(request.id, made);
+    }
+
+    /// Of a pipe kernels read only what kernels have written.
+    fn make_pipe(&mut self, request: &CreatePipe) -> ClResult<MemoryEntry> {
+        let size = u64::from(request.packet_size) * u64::from(request.max_packets);
+        let held = self.take_memory(request.context, size)?;
+        let (context, flags) = (self.context(request.context)?, request.flags & !DRIVER_FLAGS);
+        let mem = context.create_pipe(flags, request.packet_size, request.max_packets)?;
+        Ok(MemoryEntry::new(mem, request.context, Shape::Pipe, held))
     }
 
     /// A buffer and its length; an image is not one.
@@ -145,6 +176,13 @@ impl Session {
             Shape::Buffer { .. } | Shape::Pipe => Err(ClError(CL_INVALID_MEM_OBJECT)),
         }
     }
+}
+
+fn image_shape(mem: &Mem) -> ClResult<Shape> {
+    let element = mem.image_info(CL_IMAGE_ELEMENT_SIZE).ok().and_then(|bytes| info::number(&bytes));
+    let element = element.and_then(|size| usize::try_from(size).ok()).filter(|&size| size > 0);
+    // Without it no transfer could be checked.
+    Ok(Shape::Image { element: element.ok_or(ClError(CL_IMAGE_FORMAT_NOT_SUPPORTED))? })
 }
 
 /// Properties that may go to the vendor. Most others import memory by a handle of this process.

@@ -8,8 +8,10 @@
 //! Everything in a request may be hostile. Ids are looked up in tables, lengths are checked before host memory is lent
 //! to the vendor, and what a vendor's driver makes of the rest hurts only this process.
 
+mod account;
 mod broker;
 mod build;
+mod clear;
 mod command;
 mod completion;
 mod context;
@@ -45,5 +47,6 @@ mod turns;
 mod vendor;
 mod watch;
 
+pub use self::clear::Clearing;
 pub use self::sensors::sensors_main;
 pub use self::start::{inventory_main, worker_main};

@@ -10,6 +10,7 @@ use telecl_sys::*;
 use telecl_wire::reply::{Binaries, BinaryStatuses};
 use telecl_wire::request::*;
 
+use super::account::Held;
 use super::broker::{Broker, Permit};
 use super::build::{PendingCompile, beside};
 use super::entry;
@@ -48,6 +49,8 @@ struct State {
     program: Option<Program>,
     /// Filled by each build.
     params: Params,
+    /// What its global variables take of the devices' memory.
+    memory: Option<Arc<[Held]>>,
     /// Counts builds, to tell what was there before one from what came after.
     generation: u64,
     /// What it was compiled from, so that linking it can be looked up.
@@ -112,7 +115,7 @@ impl ProgramSlot {
     pub(super) fn begin(&self) -> ClResult<Program> {
         let mut state = self.lock();
         state.generation += 1;
-        (state.compiled, state.binary, state.has_asked) = (None, None, false);
+        (state.compiled, state.binary, state.memory, state.has_asked) = (None, None, None, false);
         // Not dropped under the lock: that sends a message.
         let offer = state.offer.take();
         if let Some(source) = &self.source {
@@ -128,10 +131,20 @@ impl ProgramSlot {
         self.lock().generation
     }
 
-    /// A build has ended with this program.
-    pub(super) fn fill(&self, program: Program, params: Params) {
+    /// A build has ended with this program, which takes so much memory.
+    pub(super) fn fill(&self, program: Program, params: Params, memory: Vec<Held>) {
         let mut state = self.lock();
-        (state.program, state.params) = (Some(program), params);
+        (state.program, state.params, state.memory) = (Some(program), params, Some(memory.into()));
+    }
+
+    /// A build has ended with a program for which there is no memory: nobody is to use it.
+    pub(super) fn empty_out(&self) {
+        self.lock().program = None;
+    }
+
+    /// What its kernels keep as well.
+    pub(super) fn memory(&self) -> Option<Arc<[Held]>> {
+        self.lock().memory.clone()
     }
 
     pub(super) fn set_compiled(&self, compiled: Compiled) {

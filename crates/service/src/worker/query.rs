@@ -6,6 +6,9 @@ use telecl_wire::request::{Check, Kind, Query, Target};
 
 use super::session::Session;
 
+/// Bytes that the session has of the device's memory; see `include/telecl.h`.
+const CL_DEVICE_TELECL_MEMORY_USED: u32 = 0x54C5;
+
 impl Session {
     pub(super) fn query(&self, request: &Query<'_>) {
         self.link.answer("Query", request.call, &self.ask(request));
@@ -21,6 +24,10 @@ impl Session {
                 let index = usize::try_from(object).ok();
                 let platform = index.and_then(|index| self.platforms.get(index)).and_then(Option::as_ref);
                 platform.ok_or(ClError(CL_INVALID_PLATFORM))?.info(param)
+            }
+            Target::Device if param == CL_DEVICE_TELECL_MEMORY_USED => {
+                let used = self.root_of(object).and_then(|root| self.account.used(root));
+                used.map(|used| used.to_ne_bytes().to_vec()).ok_or(ClError(CL_INVALID_DEVICE))
             }
             Target::Device => self.devices.get(object)?.info(param),
             Target::Context => self.context(object)?.info(param),

@@ -35,6 +35,8 @@ pub(crate) struct QueueEntry {
     pub(super) blockers: Vec<u64>,
     /// Out of order: … that some command waits for.
     pub(super) loose_blockers: Vec<u64>,
+    /// The last fill of new memory that its next command comes after.
+    pub(super) cleared: u64,
     /// Has commands that were not flushed.
     pub(super) unflushed: bool,
     /// Out of order: all that may not have been reported.
@@ -99,6 +101,7 @@ impl Session {
             blockers: Vec::new(),
             loose_blockers: Vec::new(),
             profiling: bits & CL_QUEUE_PROFILING_ENABLE != 0,
+            cleared: 0,
             unflushed: false,
             reported: Vec::new(),
             fence: Vec::new(),

@@ -16,7 +16,9 @@ use telecl_wire::request::{Finish, Kind, Message, Release};
 use telecl_wire::{DecodeError, Header, Request, decode};
 use tracing::{debug, warn};
 
+use super::account::Account;
 use super::broker::Broker;
+use super::clear::{Clearing, Clears};
 use super::completion::Completion;
 use super::context::ContextEntry;
 use super::event::EventEntry;
@@ -38,7 +40,7 @@ use super::table::Table;
 use super::transfer::OpenWrite;
 use super::turns::Turns;
 use crate::board::{Count, SessionBoard};
-use crate::channel::Limits;
+use crate::channel::{Limits, MemoryLimit};
 
 /// Everything that belongs to one driver. Only the executor has it; other threads get clones of what they need.
 #[derive(Debug)]
@@ -91,6 +93,10 @@ pub(crate) struct Session {
     pub(super) limits: Limits,
     /// What the broker gets to know.
     pub(super) board: Arc<SessionBoard>,
+    /// What memory it has.
+    pub(super) account: Arc<Account>,
+    pub(super) clearing: Clearing,
+    pub(super) clears: Clears,
 }
 
 /// After so many requests in a row the executor asks for the time, and after so much time for commands that have ended.
@@ -160,6 +166,7 @@ impl Session {
         scratch: PathBuf,
         board: Arc<SessionBoard>,
         limits: Limits,
+        memory: &[MemoryLimit],
     ) -> io::Result<Session> {
         let mut platforms = Vec::new();
         let mut devices = Table::new(CL_INVALID_DEVICE);
@@ -180,8 +187,10 @@ impl Session {
         let gates = (0..board.devices().len()).map(gate).collect();
         let candid = devices.iter().all(|(_, device)| is_nvidia(device));
         debug!(session = link.session(), devices = devices.iter().count(), "worker ready");
+        let completion = Completion::start(Arc::clone(&link), Arc::clone(&output))?;
+        let account = Account::new(Arc::clone(&board), Arc::clone(&broker), completion.clone(), memory);
         Ok(Session {
-            completion: Completion::start(Arc::clone(&link), Arc::clone(&output))?,
+            completion,
             link,
             output,
             platforms,
@@ -213,6 +222,9 @@ impl Session {
             blocked: 0,
             limits,
             board,
+            account,
+            clearing: Clearing::WhereNeeded,
+            clears: Clears::default(),
         })
     }
 
@@ -295,7 +307,7 @@ impl Session {
     }
 
     /// Does what has been put off, and reports what has ended: whether something had, and whether reads are still open.
-    fn catch_up(&mut self) -> (bool, bool) {
+    pub(super) fn catch_up(&mut self) -> (bool, bool) {
         if self.unflushed {
             self.flush_queues();
         }
@@ -515,7 +527,10 @@ impl Session {
         match request.kind {
             Kind::Context => self.contexts.remove(id),
             Kind::Queue => self.release_queue(id),
-            Kind::Memory => self.memory.remove(id),
+            Kind::Memory => {
+                self.memory.remove(id);
+                self.account.give_back();
+            }
             Kind::Sampler => self.samplers.remove(id),
             Kind::Program => self.programs.remove(id),
             Kind::Kernel => self.kernels.remove(id),

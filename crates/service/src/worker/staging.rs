@@ -10,10 +10,11 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use telecl_net::{Idle, ReceivedSlot, Slot, Spin};
-use telecl_opencl::{ClError, Context, Device, Queue};
-use telecl_sys::{CL_DEVICE_TYPE, CL_DEVICE_TYPE_CPU};
+use telecl_opencl::{ClError, ClResult, Context, Device, Queue};
+use telecl_sys::{CL_DEVICE_TYPE, CL_DEVICE_TYPE_CPU, CL_OUT_OF_RESOURCES};
 use telecl_wire::CHUNK;
 
+use super::clear::Clearing;
 use super::link::Link;
 use super::vendor::{Pinned, PinnedPart};
 
@@ -40,6 +41,9 @@ struct Shared {
     link: Arc<Link>,
     /// For whom memory is pinned; none for processors, which need nothing of the kind.
     device: Option<(Context, Device)>,
+    /// Where new memory is cleared; none if it need not be.
+    clears: Option<(Context, Device)>,
+    clearing_queue: OnceLock<Option<Queue>>,
     /// Whether the context has no other.
     single: bool,
     /// Whether chunks are pinned, and short ones; known once some were needed.
@@ -99,22 +103,32 @@ struct PinnedMemory {
 
 impl Pool {
     /// A pool for a context with these devices.
-    pub(crate) fn new(link: Arc<Link>, context: &Context, devices: &[Device]) -> Pool {
+    pub(crate) fn new(link: Arc<Link>, context: &Context, devices: &[Device], clearing: Clearing) -> Pool {
         let needs =
             |device: &&Device| device.info_number(CL_DEVICE_TYPE).is_ok_and(|kind| kind & CL_DEVICE_TYPE_CPU == 0);
-        let device = devices.iter().find(needs).map(|device| (context.clone(), device.clone()));
-        Pool::with(link, device, devices.len() == 1)
+        let with_context = |device: &Device| (context.clone(), device.clone());
+        let device = devices.iter().find(needs).map(with_context);
+        let anywhere = devices.first().filter(|_| clearing == Clearing::Everywhere).map(with_context);
+        let clears = device.clone().or(anywhere);
+        Pool::with(link, device, clears, devices.len() == 1)
     }
 
     /// A pool without a context.
     pub(crate) fn plain(link: &Arc<Link>) -> Pool {
-        Pool::with(Arc::clone(link), None, false)
+        Pool::with(Arc::clone(link), None, None, false)
     }
 
-    fn with(link: Arc<Link>, device: Option<(Context, Device)>, single: bool) -> Pool {
+    fn with(
+        link: Arc<Link>,
+        device: Option<(Context, Device)>,
+        clears: Option<(Context, Device)>,
+        single: bool,
+    ) -> Pool {
         Pool(Arc::new(Shared {
             link,
             device,
+            clears,
+            clearing_queue: OnceLock::new(),
             single,
             pinned: OnceLock::new(),
             pinned_shorts: OnceLock::new(),
@@ -240,6 +254,14 @@ impl Pool {
     /// Transfers go on without, only slower.
     fn not_pinned(&self, error: ClError) {
         tracing::debug!(session = self.0.link.session(), %error, "no pinned memory");
+    }
+
+    /// A queue of our own to clear new memory, if it has to be. The side queue, if there is one: what is read there comes
+    /// after the fills.
+    pub(crate) fn clearing_queue(&self) -> Option<ClResult<&Queue>> {
+        let (context, device) = self.0.clears.as_ref()?;
+        let own = || self.0.clearing_queue.get_or_init(|| context.create_queue(device, 0).ok()).as_ref();
+        Some(self.side_queue().or_else(own).ok_or(ClError(CL_OUT_OF_RESOURCES)))
     }
 
     /// A queue of our own on the context's only device, if that is not the processor itself.

@@ -17,6 +17,7 @@ use telecl_opencl::Library;
 use tracing::{debug, error, warn};
 
 use super::broker::Broker;
+use super::clear::Clearing;
 use super::link::Link;
 use super::output::Output;
 use super::session::{Ended, Session};
@@ -46,8 +47,8 @@ pub fn inventory_main() -> ExitCode {
 
 /// Loads the vendor's OpenCL, waits for a session from the broker, whose channel is standard input, and serves it until
 /// the driver closes it. Does not return: the process ends.
-pub fn worker_main() -> ExitCode {
-    match start() {
+pub fn worker_main(clearing: Clearing) -> ExitCode {
+    match start(clearing) {
         Ok(Some((link, receiver, session))) => exit_now(run(&link, receiver, session)),
         // The broker has no session for this worker.
         Ok(None) => exit_now(exit_code::CLOSED),
@@ -58,7 +59,7 @@ pub fn worker_main() -> ExitCode {
     }
 }
 
-fn start() -> io::Result<Option<(Arc<Link>, FrameReceiver, Session)>> {
+fn start(clearing: Clearing) -> io::Result<Option<(Arc<Link>, FrameReceiver, Session)>> {
     die_with_broker()?;
     let channel = take_channel()?;
     let stop = StopSignal::install()?;
@@ -71,7 +72,7 @@ fn start() -> io::Result<Option<(Arc<Link>, FrameReceiver, Session)>> {
     channel.send(Head::new(Kind::Ready), &[])?;
     stop.wait_for(channel.as_fd())?;
     let Some((begin, socket, board)) = channel.take_over()? else { return Ok(None) };
-    let Begin { session: number, compression, limits, .. } = begin;
+    let Begin { session: number, compression, limits, memory, .. } = begin;
     be_called(c"telecl-worker");
     let stream = Stream::from_fd(socket);
     // From here on nobody else has the socket: what is read from it now, another worker would miss.
@@ -92,7 +93,8 @@ fn start() -> io::Result<Option<(Arc<Link>, FrameReceiver, Session)>> {
         // Streams may join. Without the thread none does.
         broker.listen();
     }
-    let session = Session::new(Arc::clone(&link), output, broker, scratch, board, limits)?;
+    let mut session = Session::new(Arc::clone(&link), output, broker, scratch, board, limits, &memory)?;
+    session.clearing = clearing;
     if let Some(longest) = limits.longest_idle {
         session.end_when_idle(longest)?;
     }

@@ -184,7 +184,8 @@ impl Session {
         let mut bytes = [0; FEW];
         let Some(bytes) = usize::try_from(size).ok().and_then(|size| bytes.get_mut(..size)) else { return false };
         let Ok(entry) = self.queues.get(command.queue) else { return false };
-        if command.seen || !command.waits.is_empty() || !entry.ends.is_idle() || self.output.is_expected() {
+        let busy = !entry.ends.is_idle() || self.clears.are_under_way();
+        if command.seen || !command.waits.is_empty() || busy || self.output.is_expected() {
             return false;
         }
         let (Some(side), Ok((buffer, _)), Ok(offset)) =
@@ -384,6 +385,11 @@ impl Session {
         if !self.open_reads.is_empty() {
             self.enqueue_open_read(command.queue);
             command.waits.iter().for_each(|event| self.enqueue_open_read_of(event));
+        }
+        if self.clears.are_under_way()
+            && let Ok(entry) = self.queues.get_mut(command.queue)
+        {
+            self.clears.come_before(entry.context, &mut entry.cleared, &entry.queue);
         }
     }
 

@@ -79,6 +79,11 @@ impl Broker {
         Broker::start_with_policy_and(policy, &[("POCL_DEVICES", "pthread basic")])
     }
 
+    /// Its workers clear new memory, also that of processors.
+    pub(crate) fn start_that_clears() -> Broker {
+        Broker::start_with_policy_and("", &[("TELECL_TEST_CLEAR", "1")])
+    }
+
     fn start_with_policy_and(policy: &str, variables: &[(&str, &str)]) -> Broker {
         let directory = tempfile::tempdir().unwrap();
         std::fs::write(directory.path().join("policy.toml"), policy).unwrap();
@@ -175,6 +180,8 @@ pub(crate) struct Arrived {
     pub(crate) failed: Vec<(u16, i32, u64)>,
     /// What each of these says.
     pub(crate) messages: Vec<String>,
+    /// What contexts were told.
+    pub(crate) notices: Vec<String>,
     pub(crate) reached: Vec<(u64, i32)>,
     pub(crate) output: Vec<u8>,
     pub(crate) closing: Option<String>,
@@ -336,7 +343,7 @@ impl Client {
                 arrived.failed.push((failed.opcode, failed.status, failed.object));
                 arrived.messages.push(failed.message.to_owned());
             }
-            FromWorker::ContextNotice(_) => {}
+            FromWorker::ContextNotice(notice) => arrived.notices.push(notice.message.to_owned()),
             FromWorker::Output(_) => arrived.output.extend(payload),
             FromWorker::Closing(closing) => {
                 arrived.closing = Some(closing.reason.to_owned());

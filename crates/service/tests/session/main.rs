@@ -8,6 +8,7 @@ mod broker;
 mod client;
 mod commands;
 mod hostile;
+mod memory;
 mod objects;
 mod peer;
 mod programs;
@@ -21,7 +22,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use telecl_net::Address;
-use telecl_service::{ServeSettings, WorkerCommand, inventory_main, serve, worker_main};
+use telecl_service::{Clearing, ServeSettings, WorkerCommand, inventory_main, serve, worker_main};
 
 use crate::client::Link;
 
@@ -32,7 +33,9 @@ fn main() -> ExitCode {
     match args.first().map(String::as_str) {
         Some("worker") => {
             log();
-            if args.iter().any(|arg| arg == "--inventory") { inventory_main() } else { worker_main() }
+            let has = |name: &str| args.iter().any(|arg| arg == name);
+            let clearing = if has("--clear") { Clearing::Everywhere } else { Clearing::WhereNeeded };
+            if has("--inventory") { inventory_main() } else { worker_main(clearing) }
         }
         Some("serve") => {
             log();
@@ -54,6 +57,9 @@ fn run_broker(args: &[String]) -> ExitCode {
     settings.handshake_timeout = Duration::from_millis(500);
     settings.devices = args[1..].to_vec();
     settings.warm_workers = 1;
+    if std::env::var_os("TELECL_TEST_CLEAR").is_some() {
+        settings.worker.args.push("--clear".into());
+    }
     settings.policy = std::env::var_os("TELECL_TEST_POLICY").map(Into::into);
     let ready = |addresses: &[Address]| {
         println!("{}", addresses[0]);
@@ -70,7 +76,7 @@ fn run_broker(args: &[String]) -> ExitCode {
 
 /// Every test with its name, and the link of its clients.
 fn all_tests() -> Vec<(String, Link, fn())> {
-    let once = [broker::TESTS, shared::TESTS, streams::TESTS, tenants::TESTS].concat();
+    let once = [broker::TESTS, shared::TESTS, streams::TESTS, tenants::TESTS, memory::TESTS].concat();
     let once = once.into_iter().map(|(name, test)| (name.to_owned(), Link::Tcp, test));
     let over_all = [objects::TESTS, programs::TESTS, commands::TESTS, hostile::TESTS].concat();
     let links = [("tcp", Link::Tcp), ("shared_memory", Link::SharedMemory), ("streams", Link::Streams)];

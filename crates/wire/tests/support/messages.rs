@@ -97,8 +97,9 @@ macro_rules! payloads {
 
 make! {
     handshake::Hello<'a> { magic, protocol, version, program, pid, compression }
-    handshake::Welcome<'a> { session, secret, version, node, socket, instance, boot_id, took_ns, compression, tenant, limited, by_load, loads, platforms }
+    handshake::Welcome<'a> { session, secret, version, node, socket, instance, boot_id, took_ns, compression, tenant, limited, by_load, loads, memory, platforms }
     handshake::DeviceLoad { device, sessions, most }
+    handshake::DeviceMemory { device, most, shared }
     handshake::Refused<'a> { reason, protocol }
     handshake::ShareMemory {}
     handshake::Join { magic, protocol, session, secret, stream }
@@ -214,6 +215,7 @@ messages! {
 
 payloads! {
     handshake::DeviceLoad,
+    handshake::DeviceMemory,
     info::Info,
     info::Device,
     info::Platform,

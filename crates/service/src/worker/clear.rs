@@ -1,0 +1,202 @@
+//! Nobody sees what was in a device's memory before.
+//!
+//! A processor's memory comes from the kernel, which clears it for each process, and a worker is a process of one tenant:
+//! what is used again there was the tenant's own. On every other device a new object is filled with zeros, unless it comes
+//! with content. The fill runs in a queue of the worker's own. The executor does not wait for it: each queue of the
+//! context is made to, before its next command.
+
+use std::collections::HashMap;
+
+use telecl_opencl::{ClError, ClResult, Context, Event, ImageRegion, Mem, Order, Queue};
+use telecl_sys::*;
+use tracing::debug;
+
+use super::session::Session;
+
+/// On which devices new memory is filled with zeros.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Clearing {
+    /// On those that are no processors.
+    WhereNeeded,
+    /// On all: for tests, which have a processor.
+    Everywhere,
+}
+
+/// Fills that may not have ended, and who comes after them.
+#[derive(Debug, Default)]
+pub(crate) struct Clears {
+    count: u64,
+    /// The last of each context, with its number: those of one context are in one queue, and end in their order.
+    last: HashMap<u64, (u64, Event)>,
+}
+
+impl Clears {
+    /// A fill for an object of a context.
+    pub(crate) fn add(&mut self, context: u64, fill: Event) {
+        self.count += 1;
+        self.last.insert(context, (self.count, fill));
+    }
+
+    pub(crate) fn are_under_way(&self) -> bool {
+        !self.last.is_empty()
+    }
+
+    /// Sees to it that what a queue of the context is given from now on comes after all fills so far; `seen` is the last
+    /// that it comes after already.
+    pub(crate) fn come_before(&mut self, context: u64, seen: &mut u64, queue: &Queue) {
+        self.last.retain(|_, (_, fill)| fill.status() != Ok(CL_COMPLETE));
+        let Some((number, fill)) = self.last.get(&context).filter(|(number, _)| number > seen) else { return };
+        *seen = *number;
+        if queue.barrier(&Order::after([fill])).is_err() {
+            // Before OpenCL 1.2 there are none.
+            let _ = fill.wait();
+        }
+    }
+}
+
+impl Session {
+    /// Makes an object of new memory with this content. Without any it has so many zeros before a command can use it,
+    /// where that does not go without saying.
+    pub(super) fn make_cleared(
+        &mut self,
+        context: u64,
+        (content, size): (Option<&[u8]>, usize),
+        make: impl Fn(&Context, Option<&[u8]>) -> ClResult<Mem>,
+        clear: impl FnOnce(&Queue, &Mem) -> ClResult<Event>,
+    ) -> ClResult<Mem> {
+        let entry = self.contexts.get(context)?;
+        let mem = make(&entry.context, content)?;
+        let queue = if content.is_none() { entry.pool.clearing_queue() } else { None };
+        match queue.map(|queue| clear(queue?, &mem)) {
+            None => Ok(mem),
+            Some(Ok(fill)) => {
+                self.clears.add(context, fill);
+                Ok(mem)
+            }
+            Some(Err(error)) => {
+                debug!(session = self.link.session(), %error, "new memory cannot be filled; zeros are sent there");
+                drop(mem);
+                make(&entry.context, Some(&vec![0; size]))
+            }
+        }
+    }
+}
+
+/// Fills a new buffer with zeros.
+pub(crate) fn clear_buffer(queue: &Queue, buffer: &Mem, size: usize) -> ClResult<Event> {
+    // The longest pattern that the length is a multiple of is the fastest for some.
+    let pattern = [0; 16];
+    let length = 1 << size.trailing_zeros().min(4);
+    flushed(queue, queue.fill_buffer(buffer, &pattern[..length], 0, size, &Order::new().with_event()))
+}
+
+/// Fills a new image with zeros, which are zeros in every format.
+pub(crate) fn clear_image(queue: &Queue, image: &Mem, extent: [usize; 3]) -> ClResult<Event> {
+    let all = ImageRegion { origin: [0; 3], region: extent };
+    flushed(queue, queue.fill_image(image, &[0; 4], &all, &Order::new().with_event()))
+}
+
+/// Others wait for it, so it has to begin.
+fn flushed(queue: &Queue, fill: ClResult<Option<Event>>) -> ClResult<Event> {
+    let fill = fill?.ok_or(ClError(CL_OUT_OF_RESOURCES))?;
+    queue.flush()?;
+    Ok(fill)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use telecl_opencl::{Device, Library};
+
+    use super::*;
+
+    /// A device of the node's own OpenCL, which is cleared as if it were not a processor.
+    fn device() -> Option<(Context, Device)> {
+        let platforms = Library::load().ok()?.platforms().unwrap();
+        let mut found = platforms.iter().map(|platform| (platform, platform.devices(CL_DEVICE_TYPE_ALL).unwrap()));
+        let (platform, devices) = found.find(|(_, devices)| !devices.is_empty())?;
+        let device = devices[0].clone();
+        Some((Context::new(platform, std::slice::from_ref(&device), None).unwrap(), device))
+    }
+
+    #[test]
+    fn a_buffer_of_any_length_is_all_zeros() {
+        let Some((context, device)) = device() else { return };
+        let queue = context.create_queue(&device, 0).unwrap();
+        for size in [1, 2, 3, 4, 15, 16, 17, 4096, 100_003, 1 << 20] {
+            // What was there before.
+            let buffer = context.create_buffer(0, size, Some(&vec![0xA5; size]), &[]).unwrap();
+            clear_buffer(&queue, &buffer, size).unwrap();
+            let mut bytes = vec![1; size];
+            queue.read_buffer_blocking(&buffer, 0, &mut bytes).unwrap();
+            assert!(bytes.iter().all(|byte| *byte == 0), "{size}");
+        }
+    }
+
+    #[test]
+    fn an_image_of_any_kind_and_format_is_all_zeros() {
+        let Some((context, device)) = device() else { return };
+        if device.info_number(CL_DEVICE_IMAGE_SUPPORT) != Ok(1) {
+            return;
+        }
+        let queue = context.create_queue(&device, 0).unwrap();
+        let kinds = [
+            (CL_MEM_OBJECT_IMAGE1D, [13, 0, 0], 0),
+            (CL_MEM_OBJECT_IMAGE2D, [13, 7, 0], 0),
+            (CL_MEM_OBJECT_IMAGE3D, [13, 7, 5], 0),
+            (CL_MEM_OBJECT_IMAGE1D_ARRAY, [13, 0, 0], 3),
+            (CL_MEM_OBJECT_IMAGE2D_ARRAY, [13, 7, 0], 3),
+        ];
+        let mut tried = 0;
+        for (image_type, [image_width, image_height, image_depth], image_array_size) in kinds {
+            let desc = cl_image_desc {
+                image_type,
+                image_width,
+                image_height,
+                image_depth,
+                image_array_size,
+                ..cl_image_desc::default()
+            };
+            let extent = image_extent(&desc).unwrap();
+            for format in context.supported_image_formats(CL_MEM_READ_WRITE, image_type).unwrap() {
+                let Some(size) = image_size(&format, &desc) else { continue };
+                let size = usize::try_from(size).unwrap();
+                let image = context.create_image(0, &format, &desc, None, Some(&vec![0x25; size]), &[]).unwrap();
+                clear_image(&queue, &image, extent).unwrap();
+                let out = context.create_buffer(0, size, Some(&vec![1; size]), &[]).unwrap();
+                let all = ImageRegion { origin: [0; 3], region: extent };
+                queue.copy_image_to_buffer(&image, &all, &out, 0, &Order::new()).unwrap();
+                let mut bytes = vec![1; size];
+                queue.read_buffer_blocking(&out, 0, &mut bytes).unwrap();
+                assert!(bytes.iter().all(|byte| *byte == 0), "{image_type:#x} {format:?}");
+                tried += 1;
+            }
+        }
+        assert!(tried > 20, "{tried}");
+    }
+
+    #[test]
+    fn a_queue_of_the_context_comes_after_the_last_fill_once() {
+        let Some((context, device)) = device() else { return };
+        let (own, other) = (context.create_queue(&device, 0).unwrap(), context.create_queue(&device, 0).unwrap());
+        let gate = context.create_user_event().unwrap();
+        let fill = own.marker(&Order::after([&gate]).with_event()).unwrap().unwrap();
+        own.flush().unwrap();
+        let mut clears = Clears::default();
+        assert!(!clears.are_under_way());
+        clears.add(1, fill);
+        let (mut seen, mut elsewhere) = (0, 0);
+        clears.come_before(2, &mut elsewhere, &other);
+        clears.come_before(1, &mut seen, &other);
+        assert_eq!((elsewhere, seen), (0, 1));
+        let after = other.marker(&Order::new().with_event()).unwrap().unwrap();
+        other.flush().unwrap();
+        std::thread::sleep(Duration::from_millis(50));
+        assert!(after.status().unwrap() > CL_COMPLETE, "it did not wait");
+        gate.set_status(CL_COMPLETE).unwrap();
+        after.wait().unwrap();
+        clears.come_before(1, &mut seen, &other);
+        assert!(!clears.are_under_way());
+    }
+}
