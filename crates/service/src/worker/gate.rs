@@ -21,14 +21,15 @@ use crate::turn::Standing;
 
 /// How much device time may be in flight while nobody else wants the device: whoever comes waits for so much.
 const ALONE: Duration = Duration::from_millis(8);
-/// … and while somebody does.
+/// … and while somebody does, or has done a moment ago.
 const SHARED: Duration = Duration::from_micros(250);
+const A_MOMENT: Duration = Duration::from_millis(100);
 
 /// How long a device that others want is kept for the session's next command, as long as little was made of the turn: to
 /// change to another session and back takes longer.
 const GRACE: Duration = Duration::from_micros(100);
 /// So much of a turn is worth it.
-const WORTH: Duration = Duration::from_micros(300);
+const WORTH: Duration = Duration::from_micros(150);
 
 /// How long to look before sleeping, where there are processors for that.
 const LOOK: Duration = Duration::from_micros(50);
@@ -43,11 +44,13 @@ pub(crate) struct Gate {
     pacer: Pacer<Arc<Event>>,
     /// Since when a slice has not been used.
     unused: Option<Instant>,
+    /// When somebody else last wanted the device, if that was a moment ago.
+    contended: Option<Instant>,
 }
 
 impl Gate {
     pub(crate) fn new(turns: Turns) -> Gate {
-        Gate { turns: Arc::new(turns), pacer: Pacer::new(), unused: None }
+        Gate { turns: Arc::new(turns), pacer: Pacer::new(), unused: None, contended: None }
     }
 }
 
@@ -85,15 +88,15 @@ impl Session {
     /// Waits until something may be submitted to a device; says whether its event is needed.
     pub(super) fn wait_at(&mut self, gate: usize, like: Likeness) -> bool {
         loop {
-            let Gate { turns, pacer, unused } = &mut self.gates[gate];
+            let Gate { turns, pacer, unused, contended } = &mut self.gates[gate];
             *unused = None;
             if !turns.is_active() {
                 pacer.drained(turns.last_busy());
             }
-            let budget = match turns.standing() {
-                Standing::Alone => ALONE,
-                Standing::Resting if turns.take_up() => ALONE,
-                Standing::Slice if turns.slice_left() > pacer.expected() => SHARED,
+            let is_alone = match turns.standing() {
+                Standing::Alone => true,
+                Standing::Resting if turns.take_up() => true,
+                Standing::Slice if turns.slice_left() > pacer.expected() => false,
                 Standing::Slice | Standing::Stop => {
                     self.give_back(gate);
                     continue;
@@ -103,6 +106,8 @@ impl Session {
                     continue;
                 }
             };
+            *contended = if is_alone { contended.filter(|at| at.elapsed() < A_MOMENT) } else { Some(Instant::now()) };
+            let budget = if contended.is_some() { SHARED } else { ALONE };
             match pacer.next(like, budget, self.limits.commands) {
                 Step::Go { with_event } => return with_event,
                 Step::Wait => self.wait_for_oldest(gate),
@@ -112,6 +117,7 @@ impl Session {
 
     /// Somebody else wants the device, or the slice is used up: drains, and says so.
     fn give_back(&mut self, gate: usize) {
+        self.gates[gate].contended = Some(Instant::now());
         let turns = Arc::clone(&self.gates[gate].turns);
         turns.want();
         self.seal(gate);
