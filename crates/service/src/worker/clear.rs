@@ -73,6 +73,11 @@ impl Session {
                 self.clears.add(context, fill);
                 Ok(mem)
             }
+            // There is no such memory, as the vendor finds out only when it is used; there must not be some later either,
+            // because that would not be clear.
+            Some(Err(
+                error @ ClError(CL_MEM_OBJECT_ALLOCATION_FAILURE | CL_OUT_OF_RESOURCES | CL_OUT_OF_HOST_MEMORY),
+            )) => Err(error),
             Some(Err(error)) => {
                 debug!(session = self.link.session(), %error, "new memory cannot be filled; zeros are sent there");
                 drop(mem);

@@ -150,7 +150,7 @@ impl Session {
             // Nothing to read, but something to wait for.
             return self.enqueue(about, command, false, |_, queue, order| queue.marker(order));
         }
-        self.make_way(command);
+        self.make_way_for_reads(command);
         let like = Likeness::of(about.0.into(), volume(size, unit));
         let pass = match self.pass(command, like, false) {
             Ok(pass) => pass,
@@ -161,6 +161,8 @@ impl Session {
         {
             return;
         }
+        // Not before: what is read now comes after the clears by itself.
+        self.come_after_clears(command.queue);
         match self.open_read(about, command, source, unit, size) {
             Ok(mut read) => match self.enqueue_parts(command.queue, &mut read, Supply::SetAside) {
                 Ok(()) => {
@@ -184,8 +186,7 @@ impl Session {
         let mut bytes = [0; FEW];
         let Some(bytes) = usize::try_from(size).ok().and_then(|size| bytes.get_mut(..size)) else { return false };
         let Ok(entry) = self.queues.get(command.queue) else { return false };
-        let busy = !entry.ends.is_idle() || self.clears.are_under_way();
-        if command.seen || !command.waits.is_empty() || busy || self.output.is_expected() {
+        if command.seen || !command.waits.is_empty() || !entry.ends.is_idle() || self.output.is_expected() {
             return false;
         }
         let (Some(side), Ok((buffer, _)), Ok(offset)) =
@@ -382,12 +383,21 @@ impl Session {
 
     /// To be called before a command is enqueued: what it comes after must be there.
     pub(super) fn make_way(&mut self, command: &Command<'_>) {
+        self.make_way_for_reads(command);
+        self.come_after_clears(command.queue);
+    }
+
+    fn make_way_for_reads(&mut self, command: &Command<'_>) {
         if !self.open_reads.is_empty() {
             self.enqueue_open_read(command.queue);
             command.waits.iter().for_each(|event| self.enqueue_open_read_of(event));
         }
+    }
+
+    /// New memory that commands of the queue may use is cleared before they do.
+    fn come_after_clears(&mut self, queue: u64) {
         if self.clears.are_under_way()
-            && let Ok(entry) = self.queues.get_mut(command.queue)
+            && let Ok(entry) = self.queues.get_mut(queue)
         {
             self.clears.come_before(entry.context, &mut entry.cleared, &entry.queue);
         }
