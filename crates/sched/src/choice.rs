@@ -102,10 +102,10 @@ impl Scheduler {
         }
     }
 
-    /// How much a tenant may use before one that has had `other` goes first. Less than two changes of session is not
-    /// worth one.
+    /// How much a tenant may use before one that has had `other` goes first. Less than it costs to change sessions is not
+    /// worth it.
     fn until_first(&self, other: Virtual, spent: Virtual, weight: NonZeroU32) -> Duration {
-        other.ahead_of(spent).device_time(weight).saturating_add(self.settings.switch * 2).max(LEAST)
+        other.ahead_of(spent).device_time(weight).saturating_add(self.settings.switch).max(LEAST)
     }
 
     /// Gives the turn to the next session of `chosen`.

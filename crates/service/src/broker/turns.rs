@@ -5,7 +5,7 @@
 //! concerns. What is to be decided later, because a slice ends or a cap allows it again, is the clock thread's.
 
 use std::collections::HashMap;
-use std::num::NonZeroU32;
+use std::num::{NonZeroU32, NonZeroU64};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -181,6 +181,8 @@ impl Turns {
     }
 
     fn keep_time(&self) {
+        // As the system has it, a thread may wake 50 µs late, which is a good part of a short slice. It would do without.
+        let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
         let mut times = self.clock.lock();
         loop {
             let now = Instant::now();
