@@ -93,9 +93,7 @@ fn start() -> io::Result<Option<(Arc<Link>, FrameReceiver, Session)>> {
         broker.listen();
     }
     let session = Session::new(Arc::clone(&link), output, broker, scratch, board, limits)?;
-    if let Some(longest) = limits.longest_idle {
-        session.end_when_idle(longest)?;
-    }
+    session.keep_to_limits()?;
     Ok(Some((link, receiver, session)))
 }
 
