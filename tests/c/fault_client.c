@@ -80,6 +80,27 @@ CASE_TELECL_ONLY(work_and_stay) {
     for (;;) pause();
 }
 
+/* Computes for two seconds, as much as it may. */
+CASE_TELECL_ONLY(compute_for_two_seconds) {
+    open_device();
+    cl_ulong zero = 0, steps = 200000;
+    cl_mem buffer = buffer_of(CL_MEM_READ_WRITE, sizeof zero, &zero);
+    cl_kernel kernel = kernel_of(
+        "kernel void steps(global volatile ulong *a, ulong n) { for (ulong i = 0; i < n; i++) *a += i; }", "steps");
+    set_arg(kernel, 0, sizeof buffer, &buffer);
+    set_arg(kernel, 1, sizeof steps, &steps);
+    size_t one = 1;
+    struct timespec begin, now;
+    clock_gettime(CLOCK_MONOTONIC, &begin);
+    do {
+        for (int i = 0; i < 16; i++)
+            OK(clEnqueueNDRangeKernel(queue, kernel, 1, NULL, &one, NULL, 0, NULL, NULL));
+        OK(clFinish(queue));
+        clock_gettime(CLOCK_MONOTONIC, &now);
+    } while (now.tv_sec - begin.tv_sec + (now.tv_nsec - begin.tv_nsec) / 1e9 < 2);
+    say("computed");
+}
+
 /* Does nothing until its session ends, and then begins another. */
 CASE_TELECL_ONLY(do_nothing_until_told) {
     OK(clGetPlatformIDs(1, &platform, NULL));
