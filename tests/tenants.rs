@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use system_tests::{Bench, Ended, Link, Running, SOON, Service, run, wait_until};
+use system_tests::{Bench, Ended, Link, Running, SOON, Service, get, metrics_address, run, wait_until};
 use tempfile::TempDir;
 
 const LOCAL: [Link; 2] = [Link::Tcp, Link::SharedMemory];
@@ -81,6 +81,14 @@ impl Governed {
         let before = self.service.log().matches(line).count();
         fs::write(self.directory.path().join("policy.toml"), policy).unwrap();
         wait_until(line, SOON, || self.service.log().matches(line).count() > before);
+    }
+
+    /// The sum of what its metrics say under this name with these labels; the service was told to have some.
+    fn metric(&self, name: &str, labels: &[&str]) -> f64 {
+        let page = get(&metrics_address(&self.service), "/metrics").1;
+        let wanted = |line: &&str| line.starts_with(name) && labels.iter().all(|label| line.contains(label));
+        assert!(page.lines().any(|line| wanted(&line)), "no {name} {labels:?} in {page}");
+        page.lines().filter(wanted).map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()).sum()
     }
 
     /// Its log has a line with all of these.
@@ -276,6 +284,56 @@ fn a_session_that_does_nothing_is_ended_and_the_program_may_begin_another() {
         assert!(ended.stdout.ends_with("clFinish: CL_DEVICE_NOT_AVAILABLE\nbegun again\n"), "{link}: {ended}");
         assert!(ended.stderr.contains("longest_idle") && ended.stderr.lines().count() == 1, "{link}: {ended}");
     }
+}
+
+#[test]
+fn a_session_whose_kernel_runs_too_long_is_ended_and_counted() {
+    let policy = "[defaults]\nlongest_kernel = \"300 ms\"\nkernel_overrun = \"end\"\n";
+    for link in LOCAL {
+        let place = TempDir::new().unwrap();
+        let accounting = place.path().join("accounting.jsonl");
+        let path = accounting.display().to_string();
+        let variables = [("TELECL_METRICS", "127.0.0.1:0"), ("TELECL_ACCOUNTING", path.as_str())];
+        let service = Governed::with(policy, &variables);
+        let ended = service.run(link, "run_endless_kernel");
+        assert!(ended.stdout.contains("clFinish: CL_DEVICE_NOT_AVAILABLE\n"), "{link}: {ended}");
+        assert!(ended.success() && ended.stdout.ends_with("left in order\n"), "{link}: {ended}");
+        assert!(ended.stderr.contains("(longest_kernel)") && ended.stderr.lines().count() == 1, "{link}: {ended}");
+        wait_until("accounting", SOON, || fs::read_to_string(&accounting).is_ok_and(|text| text.ends_with('\n')));
+        let line: Value = serde_json::from_str(&fs::read_to_string(&accounting).unwrap()).unwrap();
+        let how = "a kernel ran for longer than its policy allows";
+        assert_eq!((&line["ended"], &line["ok"], &line["overruns"]), (&how.into(), &true.into(), &1.into()), "{line}");
+        assert_eq!(service.metric("telecl_tenant_overruns_total", &[]), 1.0);
+        service.expect_log(&["WARN", "a kernel runs for longer", "longest=300ms"]);
+        // The next one has a device.
+        assert_eq!(service.run(link, "use_once").stdout, "served\n", "{link}");
+    }
+}
+
+#[test]
+fn a_session_whose_build_takes_too_long_is_ended() {
+    // No compiler is so quick, and a program that is kept needs none.
+    let service = Governed::by("[defaults]\nlongest_build = \"1 ms\"\n");
+    let ended = service.run(Link::SharedMemory, "use_once");
+    assert!(!ended.success() && ended.stdout.contains("CL_DEVICE_NOT_AVAILABLE"), "{ended}");
+    assert!(ended.stderr.contains("(longest_build)") && ended.stderr.lines().count() == 1, "{ended}");
+    service.expect_log(&["session closed", "a build took longer than its policy allows"]);
+}
+
+#[test]
+fn what_a_cap_keeps_from_a_tenant_is_told() {
+    let service = Governed::with("[defaults]\ncap = \"20 %\"\n", &[("TELECL_METRICS", "127.0.0.1:0")]);
+    let ended = service.run(Link::SharedMemory, "compute_for_two_seconds");
+    assert_eq!(ended.stdout, "computed\n", "{ended}");
+    service.service.wait_without_workers(SOON);
+    let of = |name: &str, labels: &[&str]| service.metric(&format!("telecl_tenant_{name}_seconds_total"), labels);
+    let throttled = |reason: &str| of("throttled", &[&format!("reason=\"{reason}\"")]);
+    let (used, waited) = (of("device", &[]), of("queue_wait", &[]));
+    println!("used {used:.3} s, waited {waited:.3} s, for its cap {:.3} s", throttled("cap"));
+    // A kernel or a session may begin within what is saved, so it is a little more than the fifth of two seconds.
+    assert!((0.2..0.8).contains(&used), "{used} s of 2 s used");
+    assert!(throttled("cap") > 1.0 && throttled("cap") <= waited + 0.01, "{} s of {waited} s", throttled("cap"));
+    assert!(throttled("priority") == 0.0 && throttled("share") < 0.2, "{} s", throttled("share"));
 }
 
 #[test]

@@ -4,6 +4,12 @@
 
 #include <signal.h>
 
+static long milliseconds(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
 CASE_TELECL_ONLY(count_platforms) {
     cl_uint count = 0;
     cl_int status = clGetPlatformIDs(0, NULL, &count);
@@ -78,6 +84,24 @@ CASE_TELECL_ONLY(work_and_stay) {
     NEED(status == CL_BUILD_PROGRAM_FAILURE, "the build gave %d", status);
     say("worked");
     for (;;) pause();
+}
+
+/* Computes for two seconds, as much as it may. */
+CASE_TELECL_ONLY(compute_for_two_seconds) {
+    open_device();
+    cl_ulong zero = 0, steps = 200000;
+    cl_mem buffer = buffer_of(CL_MEM_READ_WRITE, sizeof zero, &zero);
+    cl_kernel kernel = kernel_of(
+        "kernel void steps(global volatile ulong *a, ulong n) { for (ulong i = 0; i < n; i++) *a += i; }", "steps");
+    set_arg(kernel, 0, sizeof buffer, &buffer);
+    set_arg(kernel, 1, sizeof steps, &steps);
+    size_t one = 1;
+    for (long end = milliseconds() + 2000; milliseconds() < end;) {
+        for (int i = 0; i < 16; i++)
+            OK(clEnqueueNDRangeKernel(queue, kernel, 1, NULL, &one, NULL, 0, NULL, NULL));
+        OK(clFinish(queue));
+    }
+    say("computed");
 }
 
 /* Does nothing until its session ends, and then begins another. */
@@ -310,6 +334,41 @@ CASE_TELECL_ONLY(fork_and_stay) {
         }                                                                                             \
         NEED(status == CL_SUCCESS, "%s answered %s", #call, error_name(status));                      \
     } while (0)
+
+/* Computes a little and rests for TEST_REST_MS, again and again for TEST_LIFE_MS; a lost session is no failure. */
+CASE_TELECL_ONLY(come_and_go) {
+    enum { COUNT = 1024 };
+    cl_int err, numbers[COUNT];
+    long end = milliseconds() + atol(getenv("TEST_LIFE_MS")), rest = atol(getenv("TEST_REST_MS"));
+    OK(clGetPlatformIDs(1, &platform, NULL));
+    OK(clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, 1, &device, NULL));
+    context = clCreateContext(NULL, 1, &device, NULL, NULL, &err);
+    OR_LOST(err);
+    queue = clCreateCommandQueue(context, device, 0, &err);
+    OR_LOST(err);
+    cl_mem buffer = clCreateBuffer(context, CL_MEM_READ_WRITE, sizeof numbers, NULL, &err);
+    OR_LOST(err);
+    const char *source = "kernel void add(global int *a, int b) { a[get_global_id(0)] += b; }";
+    cl_program program = clCreateProgramWithSource(context, 1, &source, NULL, &err);
+    OR_LOST(err);
+    OR_LOST(clBuildProgram(program, 1, &device, "", NULL, NULL));
+    cl_kernel kernel = clCreateKernel(program, "add", &err);
+    OR_LOST(err);
+    OR_LOST(clSetKernelArg(kernel, 0, sizeof buffer, &buffer));
+    size_t count = COUNT;
+    for (cl_int round = 0; round == 0 || milliseconds() < end; round++) {
+        cl_int own = round * 1000 + getpid();
+        for (int i = 0; i < COUNT; i++) numbers[i] = i;
+        OR_LOST(clEnqueueWriteBuffer(queue, buffer, CL_FALSE, 0, sizeof numbers, numbers, 0, NULL, NULL));
+        OR_LOST(clSetKernelArg(kernel, 1, sizeof own, &own));
+        OR_LOST(clEnqueueNDRangeKernel(queue, kernel, 1, NULL, &count, NULL, 0, NULL, NULL));
+        OR_LOST(clEnqueueReadBuffer(queue, buffer, CL_TRUE, 0, sizeof numbers, numbers, 0, NULL, NULL));
+        for (int i = 0; i < COUNT; i++) NEED(numbers[i] == i + own, "%d instead of %d", numbers[i], i + own);
+        if (round == 0) say("at work");
+        usleep(rest * 1000);
+    }
+    say("served");
+}
 
 /* As use_once, with a megabyte there and back, and a lost session is no failure. */
 CASE_TELECL_ONLY(use_or_lose) {

@@ -104,18 +104,19 @@ impl Running {
 
     /// Waits until the process prints exactly this line; panics with what it printed instead.
     pub fn expect_line(&mut self, wanted: &str, limit: Duration) {
+        assert!(self.await_line(wanted, limit), "no line {wanted:?} within {limit:?}; printed: {:?}", self.seen);
+    }
+
+    /// Waits until the process prints exactly this line; `false` if it ends before, or prints none for so long.
+    pub fn await_line(&mut self, wanted: &str, limit: Duration) -> bool {
         let deadline = Instant::now() + limit;
-        loop {
-            match self.lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
-                Ok(line) => {
-                    self.seen.push_str(&line);
-                    if line.trim_end() == wanted {
-                        return;
-                    }
-                }
-                Err(error) => panic!("no line {wanted:?} within {limit:?} ({error}); printed: {:?}", self.seen),
+        while let Ok(line) = self.lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+            self.seen.push_str(&line);
+            if line.trim_end() == wanted {
+                return true;
             }
         }
+        false
     }
 
     /// Kills it at once, as a crash or an impatient user would.

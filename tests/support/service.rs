@@ -55,6 +55,11 @@ impl Service {
         Ok(service)
     }
 
+    /// The broker's process id.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// `host:port`.
     pub fn address(&self) -> &str {
         &self.address

@@ -117,24 +117,16 @@ impl Scheduler {
         aged: bool,
         now: Instant,
     ) -> Option<Decision> {
+        let held_above = self.held_above(chosen.level, now);
         let entry = self.tenants.get_mut(&chosen.tenant)?;
         let session = entry.next_session()?;
         entry.spent = chosen.spent;
         entry.woke = false;
         entry.usage.turns = entry.usage.turns.saturating_add(1);
-        if let Some(bucket) = &mut entry.bucket {
-            bucket.fill(now);
-        }
+        entry.end_wait(session, held_above, now);
         let place = entry.sessions.get_mut(&session)?;
         place.spent = place.spent.max(entry.clock);
         entry.clock = place.spent;
-        if let Some(since) = place.waiting.take() {
-            let waited = now.saturating_duration_since(since);
-            let ready = entry.bucket.as_ref().map_or(since, |bucket| bucket.ready_since());
-            entry.usage.waited = entry.usage.waited.saturating_add(waited);
-            let throttled = ready.saturating_duration_since(since).min(waited);
-            entry.usage.throttled = entry.usage.throttled.saturating_add(throttled);
-        }
         let limit = match &entry.bucket {
             Some(bucket) => Some(slice.min(bucket.left()).max(Duration::from_nanos(1))),
             None => others.then_some(slice),

@@ -21,4 +21,4 @@ mod virtual_time;
 pub use scheduler::{Decision, Rest, Scheduler, SessionId, TenantId, Turn};
 pub use settings::Settings;
 pub use share::{Cap, Share};
-pub use tenant::Usage;
+pub use tenant::{Usage, Waits};

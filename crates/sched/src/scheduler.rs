@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use crate::tenant::{Session, Tenant, Usage};
+use crate::tenant::{Session, Tenant, Usage, Waits};
 use crate::virtual_time::Virtual;
 use crate::{Settings, Share};
 
@@ -78,6 +78,8 @@ pub(crate) struct Level {
     pub(crate) clock: Virtual,
     /// Before this it gets no turn that is a higher level's.
     pub(crate) not_before: Option<Instant>,
+    /// For how long it has had the device, in turns that have ended.
+    pub(crate) held: Duration,
 }
 
 /// Decides whose turn it is on one device.
@@ -123,7 +125,9 @@ impl Scheduler {
         let entry = self.tenants.entry(tenant).or_insert_with(|| Tenant::new(share, clock, &settings, now));
         entry.left = None;
         let spent = entry.clock;
-        entry.sessions.entry(session).or_insert(Session { spent, waiting: None, brief: false });
+        let new =
+            || Session { spent, waiting: None, held_above: Duration::ZERO, waits: Waits::default(), brief: false };
+        entry.sessions.entry(session).or_insert_with(new);
         self.members.insert(session, tenant);
         self.set_share(tenant, share, now);
     }
@@ -140,7 +144,7 @@ impl Scheduler {
             let used = turn.slice.map_or(Duration::ZERO, |_| held.saturating_sub(turn.charged));
             self.close(turn, used, now);
         }
-        self.rests(tenant, session);
+        self.rests(tenant, session, now);
         self.members.remove(&session);
         if let Some(entry) = self.tenants.get_mut(&tenant) {
             entry.sessions.remove(&session);
@@ -179,9 +183,10 @@ impl Scheduler {
         }
         let running = self.turn.is_some_and(|turn| turn.tenant == tenant);
         let credit = self.settings.credit;
-        let Some(clock) = self.tenants.get(&tenant).map(|entry| self.clock(entry.share.level)) else {
+        let Some(level) = self.tenants.get(&tenant).map(|entry| entry.share.level) else {
             return;
         };
+        let (clock, held_above) = (self.clock(level), self.held_above(level, now));
         if let Some(entry) = self.tenants.get_mut(&tenant) {
             if !running && !self.waiting.contains(&tenant) {
                 let floor = if entry.fresh { clock } else { clock.before(credit, entry.share.weight) };
@@ -194,7 +199,7 @@ impl Scheduler {
                 && session.waiting.is_none()
             {
                 session.spent = session.spent.max(floor);
-                session.waiting = Some(now);
+                (session.waiting, session.held_above) = (Some(now), held_above);
             }
             self.waiting.insert(tenant);
         }
@@ -202,9 +207,9 @@ impl Scheduler {
 
     /// Notes that a session which waits has nothing to run any more.
     pub fn wants_no_more(&mut self, session: SessionId, now: Instant) {
-        self.advance(now);
+        let now = self.advance(now);
         if let Some(&tenant) = self.members.get(&session) {
-            self.rests(tenant, session);
+            self.rests(tenant, session, now);
         }
     }
 
@@ -218,15 +223,17 @@ impl Scheduler {
             Some(turn) => self.close(turn, used, now),
             None => self.charge(session, used),
         }
+        let level = self.tenants.get(&tenant).map_or(0, |entry| entry.share.level);
+        let held_above = self.held_above(level, now);
         if let Some(session) = self.tenants.get_mut(&tenant).and_then(|entry| entry.sessions.get_mut(&session)) {
             session.brief = rest == Rest::Nothing;
-            if rest == Rest::More {
-                session.waiting = session.waiting.or(Some(now));
+            if rest == Rest::More && session.waiting.is_none() {
+                (session.waiting, session.held_above) = (Some(now), held_above);
             }
         }
         match rest {
             Rest::More => _ = self.waiting.insert(tenant),
-            Rest::Nothing => self.rests(tenant, session),
+            Rest::Nothing => self.rests(tenant, session, now),
         }
     }
 
@@ -256,6 +263,12 @@ impl Scheduler {
         self.tenants.get(&tenant).map(|entry| entry.usage)
     }
 
+    /// How long a session has waited for its turns so far, and why; `None` if it is not there.
+    pub fn waits(&self, session: SessionId) -> Option<Waits> {
+        let tenant = self.members.get(&session)?;
+        self.tenants.get(tenant)?.sessions.get(&session).map(|session| session.waits)
+    }
+
     /// How many sessions there are.
     pub fn sessions(&self) -> usize {
         self.members.len()
@@ -276,7 +289,9 @@ impl Scheduler {
         if turn.aged {
             pause = pause.max(turn.charged.saturating_add(used).saturating_mul(REST_AFTER_AGING));
         }
-        self.levels.entry(turn.level).or_default().not_before = now.checked_add(pause);
+        let level = self.levels.entry(turn.level).or_default();
+        level.not_before = now.checked_add(pause);
+        level.held = level.held.saturating_add(now.saturating_duration_since(turn.began));
     }
 
     fn book(&mut self, session: SessionId, used: Duration) {
@@ -298,13 +313,13 @@ impl Scheduler {
     }
 
     /// Notes that a session does not wait. If it was the last to want something, what it is ahead of others is forgiven.
-    fn rests(&mut self, tenant: TenantId, session: SessionId) {
+    fn rests(&mut self, tenant: TenantId, session: SessionId, now: Instant) {
+        let level = self.tenants.get(&tenant).map_or(0, |entry| entry.share.level);
+        let held_above = self.held_above(level, now);
         let Some(entry) = self.tenants.get_mut(&tenant) else {
             return;
         };
-        if let Some(session) = entry.sessions.get_mut(&session) {
-            session.waiting = None;
-        }
+        entry.end_wait(session, held_above, now);
         if entry.is_waiting() || self.turn.is_some_and(|turn| turn.tenant == tenant) {
             return;
         }
@@ -335,6 +350,16 @@ impl Scheduler {
             });
             !(even && paid)
         });
+    }
+
+    /// For how long levels above this one have had the device so far.
+    pub(crate) fn held_above(&self, level: u8, now: Instant) -> Duration {
+        let Some(above) = level.checked_add(1) else {
+            return Duration::ZERO;
+        };
+        let present = self.turn.filter(|turn| turn.level > level);
+        let present = present.map_or(Duration::ZERO, |turn| now.saturating_duration_since(turn.began));
+        self.levels.range(above..).fold(present, |sum, (_, level)| sum.saturating_add(level.held))
     }
 
     pub(crate) fn clock(&self, level: u8) -> Virtual {

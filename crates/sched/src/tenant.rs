@@ -13,11 +13,33 @@ pub struct Usage {
     /// Device time that was charged.
     pub used: Duration,
     /// How long its sessions have waited for turns, all together.
-    pub waited: Duration,
-    /// The part of `waited` that was due to the tenant's own cap.
-    pub throttled: Duration,
+    pub waits: Waits,
     /// How many turns it has had.
     pub turns: u64,
+}
+
+/// How long somebody has waited for turns, and why. A wait counts when it is over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Waits {
+    /// For whatever reason.
+    pub all: Duration,
+    /// Of that, until the tenant's own cap allowed a turn.
+    pub for_cap: Duration,
+    /// Of the rest, while a higher level had the device.
+    pub for_level: Duration,
+}
+
+impl Waits {
+    /// What is left: it was the turn of others who have as much right to the device.
+    pub fn for_share(&self) -> Duration {
+        self.all.saturating_sub(self.for_cap).saturating_sub(self.for_level)
+    }
+
+    fn add(&mut self, other: &Waits) {
+        self.all = self.all.saturating_add(other.all);
+        self.for_cap = self.for_cap.saturating_add(other.for_cap);
+        self.for_level = self.for_level.saturating_add(other.for_level);
+    }
 }
 
 /// A tenant with at least one session, or one that has left and still owes something.
@@ -44,6 +66,9 @@ pub(crate) struct Session {
     pub(crate) spent: Virtual,
     /// Since when it has waited for a turn.
     pub(crate) waiting: Option<Instant>,
+    /// For how long higher levels had had the device when it began to wait.
+    pub(crate) held_above: Duration,
+    pub(crate) waits: Waits,
     /// Its last turn ended because it had nothing more to run.
     pub(crate) brief: bool,
 }
@@ -101,6 +126,26 @@ impl Tenant {
         if let Some(session) = self.sessions.get(&session) {
             self.clock = self.clock.max(session.spent);
         }
+    }
+
+    /// A session waits no more. Higher levels have had the device for `held_above` by now.
+    pub(crate) fn end_wait(&mut self, session: SessionId, held_above: Duration, now: Instant) {
+        if let Some(bucket) = &mut self.bucket {
+            bucket.fill(now);
+        }
+        let Some(session) = self.sessions.get_mut(&session) else { return };
+        let Some(since) = session.waiting.take() else { return };
+        let all = now.saturating_duration_since(since);
+        let allowed = match &self.bucket {
+            Some(bucket) if bucket.ready_at() > now => now,
+            Some(bucket) => bucket.ready_since(),
+            None => since,
+        };
+        let for_cap = allowed.saturating_duration_since(since).min(all);
+        let for_level = held_above.saturating_sub(session.held_above).min(all - for_cap);
+        let wait = Waits { all, for_cap, for_level };
+        session.waits.add(&wait);
+        self.usage.waits.add(&wait);
     }
 
     /// The sessions that wait, and since when.

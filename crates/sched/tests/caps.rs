@@ -73,13 +73,15 @@ fn waiting_for_a_cap_is_told_from_waiting_for_others() {
     sim.add(1, 1, capped(20), Work::flood(300 * US));
     sim.run_until(10 * S);
     let usage = sim.scheduler.usage(telecl_sched::TenantId(1)).unwrap();
-    assert!(usage.throttled.as_secs_f64() > 7.0 && usage.throttled <= usage.waited, "{usage:?}");
+    assert!(usage.waits.for_cap.as_secs_f64() > 7.0 && usage.waits.for_cap <= usage.waits.all, "{usage:?}");
+    // It waits for nothing else, but for the end of a slice now and then.
+    assert!(usage.waits.for_share().as_secs_f64() < 0.5 && usage.waits.for_level.is_zero(), "{usage:?}");
     let mut sim = Sim::new(GPU);
     sim.add(1, 1, weight(1), Work::flood(300 * US));
     sim.add(2, 2, weight(1), Work::flood(300 * US));
     sim.run_until(10 * S);
     let usage = sim.scheduler.usage(telecl_sched::TenantId(1)).unwrap();
-    assert!(usage.throttled.is_zero() && usage.waited.as_secs_f64() > 4.5, "{usage:?}");
+    assert!(usage.waits.for_cap.is_zero() && usage.waits.for_share().as_secs_f64() > 4.5, "{usage:?}");
 }
 
 proptest! {

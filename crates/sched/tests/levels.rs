@@ -5,7 +5,7 @@ mod sim;
 
 use proptest::prelude::*;
 use sim::{Dice, GPU, MS, S, Sim, US, Work};
-use telecl_sched::{Settings, Share};
+use telecl_sched::{SessionId, Settings, Share, TenantId};
 
 fn level(level: u8) -> Share {
     Share { level, ..Share::default() }
@@ -21,6 +21,20 @@ fn a_higher_level_has_nearly_all_and_a_lower_one_has_its_turns() {
     println!("low: {:.2} %, waited {} ms at most", sim.share(1), sim.longest_wait[&1] / MS);
     assert!((0.5..5.0).contains(&sim.share(1)), "{}", sim.share(1));
     assert!(sim.longest_wait[&1] < patience + 30 * MS, "{}", sim.longest_wait[&1]);
+}
+
+#[test]
+fn whoever_waits_behind_a_higher_level_waits_for_that() {
+    let mut sim = Sim::new(GPU);
+    sim.add(1, 1, level(1), Work::flood(200 * US));
+    sim.add(2, 2, level(2), Work::flood(200 * US));
+    sim.run_until(10 * S);
+    let waits = |tenant| sim.scheduler.usage(TenantId(tenant)).unwrap().waits;
+    let (low, high) = (waits(1), waits(2));
+    // What nobody runs on the device meanwhile is changes of process.
+    assert!(low.for_level.as_secs_f64() > 9.0 && low.for_share().as_secs_f64() < 0.5, "{low:?}");
+    assert!(high.for_level.is_zero() && high.for_cap.is_zero(), "{high:?}");
+    assert_eq!(sim.scheduler.waits(SessionId(1)), Some(low));
 }
 
 #[test]

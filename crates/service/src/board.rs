@@ -27,11 +27,20 @@ pub(crate) enum Count {
     Builds,
     /// Programs that came from the cache.
     CacheHits,
+    /// Kernels that ran for longer than the policy allows.
+    Overruns,
 }
 
 impl Count {
-    pub(crate) const ALL: [Count; 6] =
-        [Count::BytesIn, Count::BytesOut, Count::Commands, Count::Failures, Count::Builds, Count::CacheHits];
+    pub(crate) const ALL: [Count; 7] = [
+        Count::BytesIn,
+        Count::BytesOut,
+        Count::Commands,
+        Count::Failures,
+        Count::Builds,
+        Count::CacheHits,
+        Count::Overruns,
+    ];
     pub(crate) const NUMBER: usize = Count::ALL.len();
 }
 
@@ -51,7 +60,7 @@ pub(crate) enum DeviceCount {
     Waited,
     /// Nanoseconds of the present slice.
     Slice,
-    /// Of `Waited`: because its tenant's cap was reached.
+    /// Of `Waited`, as the broker knows and writes it: because its tenant's cap was reached.
     WaitedForCap,
     /// … because it was the turn of others of its level.
     WaitedForShare,

@@ -4,6 +4,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
 
 /// With what a worker ends; the broker turns it into a sentence.
@@ -18,12 +19,27 @@ pub(crate) mod exit_code {
     pub(crate) const IDLE: i32 = 5;
     /// There are no sensors to read.
     pub(crate) const NOTHING: i32 = 6;
+    /// A compiler or a kernel ran for longer than the policy allows.
+    pub(crate) const BUILD_TOO_LONG: i32 = 7;
+    pub(crate) const KERNEL_TOO_LONG: i32 = 8;
     pub(crate) const PANICKED: i32 = 70;
+}
+
+/// What was decided by [`exit_as`]; 0 if nothing was.
+static DECIDED: AtomicI32 = AtomicI32::new(0);
+
+/// From now on the process ends with this code, whoever ends it: several threads may notice the end, and the first reason
+/// is the right one.
+pub(crate) fn exit_as(code: i32) {
+    // Another may have come first.
+    let _ = DECIDED.compare_exchange(0, code, Ordering::Relaxed, Ordering::Relaxed);
 }
 
 /// Ends the process without running exit handlers or destructors: a vendor's driver may hang in them, and there is
 /// nothing left to save.
 pub(crate) fn exit_now(code: i32) -> ! {
+    exit_as(code);
+    let code = DECIDED.load(Ordering::Relaxed);
     // SAFETY: `_exit` has no preconditions and does not return.
     unsafe { libc::_exit(code) }
 }

@@ -94,6 +94,7 @@ fn line(seen: &Seen, offer: &Offer, end: SystemTime, ended: &Result<String, Stri
         "failures": count(Count::Failures),
         "builds": count(Count::Builds),
         "cache_hits": count(Count::CacheHits),
+        "overruns": count(Count::Overruns),
     })
 }
 

@@ -342,6 +342,8 @@ fn describe(status: ExitStatus) -> Result<String, String> {
         (Some(exit_code::CLOSED), _) => Ok("driver closed the connection".to_owned()),
         (Some(exit_code::STOPPED), _) => Ok("service stopped".to_owned()),
         (Some(exit_code::IDLE), _) => Ok("it did nothing for longer than its policy allows".to_owned()),
+        (Some(exit_code::BUILD_TOO_LONG), _) => Ok("a build took longer than its policy allows".to_owned()),
+        (Some(exit_code::KERNEL_TOO_LONG), _) => Ok("a kernel ran for longer than its policy allows".to_owned()),
         (Some(exit_code::BROKEN_PROTOCOL), _) => Err("driver broke the protocol".to_owned()),
         (Some(exit_code::NOT_STARTED), _) => Err("worker could not start".to_owned()),
         (Some(exit_code::PANICKED), _) => Err("worker panicked".to_owned()),

@@ -197,7 +197,7 @@ fn tenants(page: &mut Page<'_>, overview: &Overview) -> fmt::Result {
         &named("telecl_tenant_sessions_present", None, "Sessions that are here"),
         each(|a| f64::from(a.present)),
     )?;
-    let counters: [Of<Account>; 8] = [
+    let counters: [Of<Account>; 9] = [
         (named("telecl_tenant_sessions", None, "Sessions that have had a worker"), |a| a.sessions as f64),
         (named("telecl_tenant_sessions_failed", None, "… and that ended as none should"), |a| a.ended_badly as f64),
         (named("telecl_tenant_refusals", None, "Sessions and contexts that found no room"), |a| a.refused as f64),
@@ -213,6 +213,9 @@ fn tenants(page: &mut Page<'_>, overview: &Overview) -> fmt::Result {
         }),
         (named("telecl_tenant_cache_hits", None, "Programs that came from the cache"), |a| {
             a.figures.get(Count::CacheHits) as f64
+        }),
+        (named("telecl_tenant_overruns", None, "Kernels that ran for longer than its policy allows"), |a| {
+            a.figures.get(Count::Overruns) as f64
         }),
     ];
     for (metric, value) in counters {

@@ -105,9 +105,12 @@ impl Turns {
     pub(crate) fn leave(&self, session: u64) {
         for id in self.devices.keys() {
             let Some(mut entry) = self.lock(*id) else { continue };
-            let Some(member) = entry.sessions.remove(&SessionId(session)) else { continue };
-            let now = Instant::now();
-            entry.scheduler.leave(SessionId(session), now);
+            let (now, id) = (Instant::now(), SessionId(session));
+            // What it waits for now counts, too.
+            entry.scheduler.wants_no_more(id, now);
+            entry.note_waits(id);
+            let Some(member) = entry.sessions.remove(&id) else { continue };
+            entry.scheduler.leave(id, now);
             if !entry.sessions.values().any(|other| other.tenant == member.tenant) {
                 // The scheduler remembers what it owes under this number for a while; a new one has none.
                 let number = entry.tenants.get(&member.tenant).copied();
@@ -219,10 +222,24 @@ impl Turns {
 
 impl Device {
     fn give(&self, session: SessionId, slice: Option<Duration>) {
+        self.note_waits(session);
         let Some(member) = self.sessions.get(&session) else { return };
         let length = u64::try_from(slice.unwrap_or_default().as_nanos()).unwrap_or(u64::MAX);
         member.board.device(member.place, DeviceCount::Slice).store(length, Ordering::Release);
         member.word().give(if slice.is_some() { Standing::Slice } else { Standing::Alone });
+    }
+
+    /// Writes down why a session has waited: only the scheduler knows.
+    fn note_waits(&self, session: SessionId) {
+        let (Some(member), Some(waits)) = (self.sessions.get(&session), self.scheduler.waits(session)) else { return };
+        for (count, time) in [
+            (DeviceCount::WaitedForCap, waits.for_cap),
+            (DeviceCount::WaitedForPriority, waits.for_level),
+            (DeviceCount::WaitedForShare, waits.for_share()),
+        ] {
+            let time = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+            member.board.device(member.place, count).store(time, Ordering::Relaxed);
+        }
     }
 
     fn stop(&mut self, session: SessionId, now: Instant) {

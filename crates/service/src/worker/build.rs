@@ -21,6 +21,7 @@ use tracing::debug;
 
 use super::account::{Account, Held, TooMuch};
 use super::broker::{Broker, Found, Permit};
+use super::compiler;
 use super::entry;
 use super::includes::Trees;
 use super::link;
@@ -104,7 +105,7 @@ impl PendingCompile {
         let headers: Vec<(&CStr, &Program)> =
             self.headers.iter().map(|(name, program)| (name.as_c_str(), program)).collect();
         let compile = |options: &CStr| program.compile(&self.devices, options, &headers);
-        status_of(asking_for_args(self.asks_for_args, &self.options, compile))
+        status_of(compiler::run(|| asking_for_args(self.asks_for_args, &self.options, compile)))
     }
 }
 
@@ -127,7 +128,8 @@ impl Session {
         };
         match prepared() {
             Ok((job, program, devices, options, ask)) => job.start(move || {
-                let built = asking_for_args(ask, &options, |options| program.build(&devices, options));
+                let build = |options: &CStr| program.build(&devices, options);
+                let built = compiler::run(|| asking_for_args(ask, &options, build));
                 (status_of(built), Some(program))
             }),
             Err(error) => self.link.answer("Build", request.call, &Err(error)),
@@ -203,7 +205,7 @@ impl Session {
                         }
                     }
                     let programs: Vec<&Program> = programs.iter().collect();
-                    context.link_program(&devices, &options, &programs)
+                    compiler::run(|| context.link_program(&devices, &options, &programs))
                 });
             }
             Err(error) => {

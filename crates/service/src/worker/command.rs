@@ -56,7 +56,9 @@ impl Session {
         let (mut order, mut after) = self.order_after(command)?;
         // Its own event is noticed sooner than that of a marker behind it. NVIDIA's driver (580) takes as long for either.
         let last = self.is_last && !self.candid && entry.ends.is_in_order();
-        if command.event != 0 || last || pass.with_event {
+        // Without one nobody knows whether a kernel is running.
+        let watched = self.limits.longest_kernel.is_some();
+        if command.event != 0 || last || pass.with_event || watched {
             order = order.with_event();
         }
         let event = enqueue(self, &entry.queue, &order)?.map(Arc::new);

@@ -196,6 +196,13 @@ impl Completion {
         !lock(&self.0.ledger).open.is_empty() || FINISHES.load(Ordering::Relaxed) > 0
     }
 
+    /// The commands that are running, as far as they have events.
+    pub(crate) fn running(&self) -> Vec<Arc<Event>> {
+        let mut running = self.0.lanes.running();
+        running.extend(self.0.pending.running());
+        running
+    }
+
     /// Removes from `tokens` what has been reported.
     pub(crate) fn prune(&self, tokens: &mut Vec<Token>) {
         let ledger = lock(&self.0.ledger);

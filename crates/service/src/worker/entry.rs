@@ -11,6 +11,7 @@ use telecl_sys::*;
 use telecl_wire::reply::BuildReport;
 use telecl_wire::request::TREE_MARK;
 
+use super::compiler;
 use super::includes::Tree;
 use super::report::{Params, kernel_names, params_of, tree_directories};
 
@@ -85,7 +86,7 @@ pub(crate) fn load(
     let devices = std::slice::from_ref(device);
     let made = || -> ClResult<Program> {
         let program = context.create_program_with_binary(devices, &[binary]).0?;
-        program.build(devices, options)?;
+        compiler::run(|| program.build(devices, options))?;
         Ok(program)
     };
     let program = made().ok()?;

@@ -62,8 +62,19 @@ pub(crate) struct Pass {
     like: Likeness,
     /// Whether its event is needed.
     pub(super) with_event: bool,
+    /// Whether it is to be counted by itself, because the ends of others say nothing of its own.
+    by_itself: bool,
     /// Whether it waits for an event of the program.
     blocked: bool,
+}
+
+/// A command that waits for events of the program, of a session that may have so many.
+#[derive(Debug)]
+pub(crate) struct Blocked {
+    blockers: Vec<u64>,
+    gate: usize,
+    like: Likeness,
+    event: Option<Arc<Event>>,
 }
 
 impl Session {
@@ -71,22 +82,39 @@ impl Session {
     pub(super) fn pass(&mut self, command: &Command<'_>, like: Likeness, all: bool) -> ClResult<Pass> {
         let entry = self.queues.get(command.queue)?;
         let (gate, out_of_order) = (entry.gate, entry.out_of_order);
+        let by_itself = self.counts_commands() && (out_of_order || self.queues.len() > 1);
         if !self.unset.is_empty() && self.is_blocked(command, all)? {
-            return Ok(Pass { gate, like, with_event: out_of_order, blocked: true });
+            let with_event = out_of_order || self.counts_commands();
+            return Ok(Pass { gate, like, with_event, by_itself, blocked: true });
         }
-        let with_event = self.wait_at(gate, like);
-        Ok(Pass { gate, like, with_event: with_event || out_of_order, blocked: false })
+        let with_event = self.wait_at(gate, like) || out_of_order || by_itself;
+        Ok(Pass { gate, like, with_event, by_itself, blocked: false })
     }
 
     /// The command was submitted.
     pub(super) fn passed(&mut self, pass: Pass, event: Option<&Arc<Event>>) {
-        if !pass.blocked {
-            self.gates[pass.gate].pacer.submitted(pass.like, event.cloned(), Instant::now);
+        let Pass { gate, like, by_itself, blocked, .. } = pass;
+        let (pacer, event) = (&mut self.gates[gate].pacer, event.cloned());
+        match event {
+            Some(event) if by_itself && !blocked => pacer.submitted_by_itself(like, event, Instant::now),
+            event if !blocked => pacer.submitted(like, event, Instant::now),
+            event if self.counts_commands() => {
+                self.blocked.push(Blocked { blockers: self.last_blockers.clone(), gate, like, event });
+            }
+            _ => {}
         }
+    }
+
+    /// Whether the session may have so many commands and no more.
+    pub(super) fn counts_commands(&self) -> bool {
+        self.limits.commands < u32::MAX
     }
 
     /// Waits until something may be submitted to a device; says whether its event is needed.
     pub(super) fn wait_at(&mut self, gate: usize, like: Likeness) -> bool {
+        // Those that wait count, too. One goes at any rate: it may be what the program waits for before it sets its event.
+        let blocked = u32::try_from(self.blocked.len()).unwrap_or(u32::MAX);
+        let most = self.limits.commands.saturating_sub(blocked).max(1);
         loop {
             let Gate { turns, pacer, unused, contended } = &mut self.gates[gate];
             *unused = None;
@@ -108,7 +136,7 @@ impl Session {
             };
             *contended = if is_alone { contended.filter(|at| at.elapsed() < A_MOMENT) } else { Some(Instant::now()) };
             let budget = if contended.is_some() { SHARED } else { ALONE };
-            match pacer.next(like, budget, self.limits.commands) {
+            match pacer.next(like, budget, most) {
                 Step::Go { with_event } => return with_event,
                 Step::Wait => self.wait_for_oldest(gate),
             }
@@ -252,8 +280,8 @@ impl Session {
             entry.ends.block(&[]);
             return Ok(false);
         }
-        self.blocked += 1;
-        if self.blocked > self.limits.commands {
+        // Who waits here would wait for ever: the program's word comes behind the command.
+        if self.blocked.len() >= self.limits.commands as usize {
             return Err(ClError(CL_OUT_OF_RESOURCES));
         }
         let entry = self.queues.get_mut(command.queue)?;
@@ -291,8 +319,16 @@ impl Session {
             entry.ends.unblock(event, entry.blockers.is_empty());
         }
         self.last_blockers.retain(|blocker| *blocker != event);
+        for mut command in std::mem::take(&mut self.blocked) {
+            command.blockers.retain(|blocker| *blocker != event);
+            let pacer = &mut self.gates[command.gate].pacer;
+            match command.event {
+                _ if !command.blockers.is_empty() => self.blocked.push(command),
+                Some(event) => pacer.submitted_by_itself(command.like, event, Instant::now),
+                None => pacer.submitted(command.like, None, Instant::now),
+            }
+        }
         if self.unset.is_empty() {
-            self.blocked = 0;
             self.blocked_events.clear();
         }
     }
@@ -300,11 +336,11 @@ impl Session {
 
 impl super::queue::QueueEntry {
     /// Puts an event behind what has none.
-    fn seal(&mut self) {
-        if let Ok(Some(marker)) = self.queue.marker(&Order::new().with_event()) {
-            self.ends.note_command();
-            self.ends.on_end(&Arc::new(marker), Weight::Light, |_, _| {});
-            self.unflushed = true;
-        }
+    pub(super) fn seal(&mut self) -> Option<Arc<Event>> {
+        let marker = Arc::new(self.queue.marker(&Order::new().with_event()).ok()??);
+        self.ends.note_command();
+        self.ends.on_end(&marker, Weight::Light, |_, _| {});
+        self.unflushed = true;
+        Some(marker)
     }
 }

@@ -116,16 +116,26 @@ impl<E> Pacer<E> {
 
     /// The command was submitted.
     pub(crate) fn submitted(&mut self, like: Likeness, event: Option<E>, now: impl FnOnce() -> Instant) {
-        let cost = self.cost(like);
-        self.open.add(like, cost, now);
-        self.expected += cost;
-        self.commands += 1;
+        self.add(like, now);
         // An event that is there anyway is good for a batch, too, if that is worth it.
         if let Some(event) = event
             && (self.open.expected >= self.budget / 4 || self.open.count >= self.most.div_ceil(2).min(64))
         {
             self.closed.push_back((std::mem::take(&mut self.open), event));
         }
+    }
+
+    /// As [`Pacer::submitted`], if the ends of others say nothing of this one's: it is a batch of its own.
+    pub(crate) fn submitted_by_itself(&mut self, like: Likeness, event: E, now: impl FnOnce() -> Instant) {
+        self.add(like, now);
+        self.closed.push_back((std::mem::take(&mut self.open), event));
+    }
+
+    fn add(&mut self, like: Likeness, now: impl FnOnce() -> Instant) {
+        let cost = self.cost(like);
+        self.open.add(like, cost, now);
+        self.expected += cost;
+        self.commands += 1;
     }
 
     /// The event of the oldest batch.

@@ -19,7 +19,7 @@ use std::thread;
 use std::time::Duration;
 
 use telecl_opencl::{ClError, Event};
-use telecl_sys::CL_COMPLETE;
+use telecl_sys::{CL_COMPLETE, CL_RUNNING};
 
 use super::link::Link;
 use super::staging::Chunk;
@@ -182,6 +182,8 @@ struct LaneState {
     /// Memory of commands without an event, with the place of each.
     kept: VecDeque<(u64, Chunk)>,
     walker: Walker,
+    /// The command that the lane's thread waits for.
+    awaited: Weak<Event>,
     closed: bool,
 }
 
@@ -319,6 +321,13 @@ impl Lanes {
         self.lock().iter().map(|lane| lane.taken.load(Ordering::Relaxed)).sum()
     }
 
+    /// The commands that are running: one of each lane at most.
+    pub(crate) fn running(&self) -> Vec<Arc<Event>> {
+        let mut running = Vec::new();
+        self.each(|lane| running.extend(lane.running()));
+        running
+    }
+
     /// Visits the lanes without holding the lock meanwhile.
     fn each(&self, mut visit: impl FnMut(&Arc<Lane>)) {
         let mut place = 0;
@@ -366,6 +375,18 @@ impl Lane {
             found = true;
             turns.into_iter().for_each(|turn| self.take(turn, status));
         }
+    }
+
+    /// The first command that has not ended, if it is running.
+    fn running(&self) -> Option<Arc<Event>> {
+        let status = |event: &Arc<Event>| event.status().unwrap_or_else(ClError::code);
+        let awaited = self.lock().awaited.upgrade().filter(|event| status(event) > CL_COMPLETE);
+        // Not known is not ended, but not running either.
+        let first = awaited.or_else(|| {
+            let state = self.lock();
+            state.turns.iter().find(|turn| turn.status() > CL_COMPLETE).map(|turn| Arc::clone(&turn.event))
+        });
+        first.filter(|event| status(event) == CL_RUNNING)
     }
 
     /// How many of the first turns have ended with the status that goes with it.
@@ -491,6 +512,7 @@ impl Lane {
                 }
                 continue;
             };
+            state.awaited = Arc::downgrade(&turn.event);
             drop(state);
             let mut status = turn.status();
             while status > CL_COMPLETE {
@@ -649,6 +671,13 @@ impl Pending {
         }
         self.lock().unregistered.retain(|wait| !wait.is_over());
         open
+    }
+
+    /// The commands that are running.
+    pub(crate) fn running(&self) -> Vec<Arc<Event>> {
+        let waits: Vec<Arc<Wait>> = self.lock().waits.iter().filter_map(Weak::upgrade).collect();
+        let running = |wait: &Arc<Wait>| wait.event.status() == Ok(CL_RUNNING);
+        waits.iter().filter(|wait| running(wait)).map(|wait| Arc::clone(&wait.event)).collect()
     }
 
     /// Whether there is something to sweep, as far as that is known without looking.

@@ -13,6 +13,7 @@ use telecl_wire::request::*;
 use super::account::Held;
 use super::broker::{Broker, Permit};
 use super::build::{PendingCompile, beside};
+use super::compiler;
 use super::entry;
 use super::includes::reaches_out;
 use super::memory::to_usize;
@@ -178,7 +179,8 @@ impl ProgramSlot {
     /// The vendor's binaries.
     pub(super) fn ask_for_binaries(&self, program: &Program) -> ClResult<Vec<Vec<u8>>> {
         let _turn = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
-        program.binaries()
+        // PoCL compiles here.
+        compiler::run(|| program.binaries())
     }
 
     /// What the arguments of a kernel must be, if the vendor said so after the last build.

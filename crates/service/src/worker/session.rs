@@ -22,8 +22,7 @@ use super::clear::{Clearing, Clears};
 use super::completion::Completion;
 use super::context::ContextEntry;
 use super::event::EventEntry;
-use super::gate::Gate;
-use super::idle::{self, Activity};
+use super::gate::{Blocked, Gate};
 use super::includes::Includes;
 use super::inventory;
 use super::kernel::KernelEntry;
@@ -31,6 +30,7 @@ use super::link::Link;
 use super::memory::MemoryEntry;
 use super::numa::Nearness;
 use super::output::Output;
+use super::patience::{Activity, Patience};
 use super::pending::Lanes;
 use super::program::ProgramSlot;
 use super::queue::QueueEntry;
@@ -86,10 +86,10 @@ pub(crate) struct Session {
     pub(super) gates: Vec<Gate>,
     /// Events of the program that are not set, and the gates of commands that wait for them.
     pub(super) unset: HashMap<u64, HashSet<usize>>,
-    /// Commands that wait for such events: by their own event, those of the last, and how many there are.
+    /// What commands wait for of these: by their own event, that of the last, and of all if they are counted.
     pub(super) blocked_events: HashMap<u64, Vec<u64>>,
     pub(super) last_blockers: Vec<u64>,
-    pub(super) blocked: u32,
+    pub(super) blocked: Vec<Blocked>,
     pub(super) limits: Limits,
     /// What the broker gets to know.
     pub(super) board: Arc<SessionBoard>,
@@ -219,7 +219,7 @@ impl Session {
             unset: HashMap::new(),
             blocked_events: HashMap::new(),
             last_blockers: Vec::new(),
-            blocked: 0,
+            blocked: Vec::new(),
             limits,
             board,
             account,
@@ -228,9 +228,10 @@ impl Session {
         })
     }
 
-    /// Has it end when it does nothing for so long.
-    pub(crate) fn end_when_idle(&self, longest: Duration) -> io::Result<()> {
-        idle::start(longest, Arc::clone(&self.activity), self.completion.clone(), Arc::clone(&self.link))
+    /// Has it end, or reported, when something takes longer than its limits allow.
+    pub(crate) fn keep_to_limits(&self) -> io::Result<()> {
+        let (activity, link) = (Arc::clone(&self.activity), Arc::clone(&self.link));
+        Patience { limits: self.limits, activity, completion: self.completion.clone(), link }.start()
     }
 
     /// Executes requests until there are no more.

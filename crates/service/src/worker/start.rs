@@ -95,9 +95,7 @@ fn start(clearing: Clearing) -> io::Result<Option<(Arc<Link>, FrameReceiver, Ses
     }
     let mut session = Session::new(Arc::clone(&link), output, broker, scratch, board, limits, &memory)?;
     session.clearing = clearing;
-    if let Some(longest) = limits.longest_idle {
-        session.end_when_idle(longest)?;
-    }
+    session.keep_to_limits()?;
     Ok(Some((link, receiver, session)))
 }
 

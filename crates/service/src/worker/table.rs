@@ -47,6 +47,11 @@ impl<T> Table<T> {
         self.entries.remove(&id);
     }
 
+    /// How many there are, with those that failed.
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &T)> {
         self.entries.iter().filter_map(|(id, entry)| entry.as_ref().ok().map(|object| (*id, object)))
     }

@@ -498,7 +498,10 @@ impl Session {
         let offset = to_usize(request.offset)?;
         vendor::write_buffer_unwatched(&entry.queue, &entry.ends, buffer, offset, chunk, &order)?;
         drop(order);
-        self.passed(pass, None);
+        // Otherwise the next command's event will do.
+        let counted = pass.with_event && self.counts_commands();
+        let event = if counted { self.queues.get_mut(command.queue)?.seal() } else { None };
+        self.passed(pass, event.as_ref());
         self.enqueued(command.queue);
         Ok(())
     }

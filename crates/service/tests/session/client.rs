@@ -73,6 +73,13 @@ impl Broker {
         Broker::start_with_policy_and(policy, &[])
     }
 
+    /// Listens at TCP, with a policy. It has a Unix socket besides.
+    pub(crate) fn start_at_tcp_with_policy(policy: &str) -> Broker {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join("policy.toml"), policy).unwrap();
+        Broker::start_in(directory, "127.0.0.1:0", &[], &[])
+    }
+
     /// As [`Broker::start_with_policy`], with two devices where the vendor is PoCL. One of them computes in the thread
     /// that enqueues, so commands that wait for others are not for it.
     pub(crate) fn start_with_two_devices(policy: &str) -> Broker {

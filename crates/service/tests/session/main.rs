@@ -8,6 +8,7 @@ mod broker;
 mod client;
 mod commands;
 mod hostile;
+mod limits;
 mod memory;
 mod objects;
 mod peer;
@@ -15,6 +16,7 @@ mod programs;
 mod shared;
 mod streams;
 mod tenants;
+mod turns;
 
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -76,7 +78,8 @@ fn run_broker(args: &[String]) -> ExitCode {
 
 /// Every test with its name, and the link of its clients.
 fn all_tests() -> Vec<(String, Link, fn())> {
-    let once = [broker::TESTS, shared::TESTS, streams::TESTS, tenants::TESTS, memory::TESTS].concat();
+    let mut once = [broker::TESTS, shared::TESTS, streams::TESTS, tenants::TESTS].concat();
+    once.extend([memory::TESTS, limits::TESTS, turns::TESTS].concat());
     let once = once.into_iter().map(|(name, test)| (name.to_owned(), Link::Tcp, test));
     let over_all = [objects::TESTS, programs::TESTS, commands::TESTS, hostile::TESTS].concat();
     let links = [("tcp", Link::Tcp), ("shared_memory", Link::SharedMemory), ("streams", Link::Streams)];
