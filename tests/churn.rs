@@ -133,7 +133,7 @@ impl Churn {
                 let due = begin + time.mul_f64(number as f64 / count as f64);
                 thread::sleep(due.saturating_duration_since(Instant::now()));
                 scope.spawn(move || self.live(number));
-                if number as u64 % rate == 0 {
+                if (number as u64).is_multiple_of(rate) {
                     self.tally.most_workers.fetch_max(self.service.workers().len(), Ordering::Relaxed);
                 }
             }
