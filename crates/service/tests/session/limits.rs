@@ -66,14 +66,17 @@ impl Worker {
         self.client.send(&SetUserEventStatus { event, status: CL_COMPLETE });
     }
 
-    /// How many steps the device takes in this time, roughly.
+    /// How many steps the device takes in this time, if nobody else uses its processors.
     pub(crate) fn steps_in(&mut self, time: Duration) -> u64 {
         const SAMPLE: u64 = 4_000_000;
-        let event = self.client.id();
-        let begin = Instant::now();
-        self.run(SAMPLE, event, &[]);
-        assert_eq!(self.client.completed(event).status, CL_COMPLETE);
-        (SAMPLE as f64 * time.as_secs_f64() / begin.elapsed().as_secs_f64()) as u64 + 1
+        let sample = |worker: &mut Worker| {
+            let (event, begin) = (worker.client.id(), Instant::now());
+            worker.run(SAMPLE, event, &[]);
+            assert_eq!(worker.client.completed(event).status, CL_COMPLETE);
+            begin.elapsed()
+        };
+        let best = (0..5).map(|_| sample(self)).min().unwrap_or_default();
+        (SAMPLE as f64 * time.as_secs_f64() / best.as_secs_f64()) as u64 + 1
     }
 }
 
