@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use std::{io, thread};
 
 use telecl_policy::{Grant, Policy, Priority, Tenant};
-use telecl_sched::{Cap, Decision, Rest, Scheduler, SessionId, Settings, Share, TenantId};
+use telecl_sched::{Cap, Decision, Rest, Scheduler, SessionId, Settings, Share, TenantId, Turn};
 use tracing::{debug, warn};
 
 use crate::board::{DeviceCount, SessionBoard};
@@ -173,8 +173,7 @@ impl Turns {
                     continue;
                 }
                 Decision::Busy { until } => {
-                    let stopped = entry.scheduler.turn().and_then(|turn| turn.stopped);
-                    [until, stopped.and_then(|at| at.checked_add(OVERDUE))].into_iter().flatten().min()
+                    [until, entry.scheduler.turn().and_then(overdue_at)].into_iter().flatten().min()
                 }
                 Decision::WaitUntil(until) => Some(until),
                 Decision::Idle => None,
@@ -263,13 +262,20 @@ impl Device {
         }
     }
 
-    /// Takes the device from a session that was told to stop long ago.
+    /// Takes the device from a session that should have given it back long ago.
     fn take_overdue(&mut self, now: Instant) {
-        let Some(turn) = self.scheduler.turn() else { return };
-        let Some(stopped) = turn.stopped.filter(|at| now.saturating_duration_since(*at) >= OVERDUE) else { return };
+        let Some(turn) = self.scheduler.turn().filter(|turn| overdue_at(*turn).is_some_and(|at| at <= now)) else {
+            return;
+        };
+        // One that holds its slice, and makes nothing of it, was not told.
+        self.stop(turn.session, now);
+        if self.scheduler.turn().is_none_or(|still| still.session != turn.session) {
+            return;
+        }
         let held = now.saturating_duration_since(turn.began);
-        // What it used before nobody has missed.
-        let used = if turn.slice.is_some() { held } else { now.saturating_duration_since(stopped) };
+        // What a session without a limit used before it was told, nobody has missed.
+        let since_told = turn.stopped.map(|at| now.saturating_duration_since(at));
+        let used = if turn.slice.is_some() { held } else { since_told.unwrap_or(held) };
         if let Some(member) = self.sessions.get_mut(&turn.session) {
             let (session, tenant) = (turn.session.0, &member.tenant);
             debug!(session, %tenant, device = self.id, ?held, "a kernel takes long, or its worker hangs; others go on");
@@ -279,6 +285,12 @@ impl Device {
         }
         self.scheduler.done(turn.session, used, Rest::Nothing, now);
     }
+}
+
+/// When a turn has lasted too long, whatever its session does.
+fn overdue_at(turn: Turn) -> Option<Instant> {
+    let ends = turn.slice.and_then(|slice| turn.began.checked_add(slice));
+    [turn.stopped, ends].into_iter().flatten().min()?.checked_add(OVERDUE)
 }
 
 impl Clock {

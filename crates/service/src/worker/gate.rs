@@ -118,6 +118,7 @@ impl Session {
         loop {
             let Gate { turns, pacer, unused, contended } = &mut self.gates[gate];
             *unused = None;
+            turns.wake_up();
             if !turns.is_active() {
                 pacer.drained(turns.last_busy());
             }

@@ -135,6 +135,7 @@ impl Content<'_> {
 struct Watch {
     lanes: Lanes,
     link: Arc<Link>,
+    turns: Vec<Arc<Turns>>,
 }
 
 impl Idle for Watch {
@@ -144,7 +145,8 @@ impl Idle for Watch {
 
     fn sleeping(&mut self) {
         self.link.flush();
-        self.lanes.hand_over();
+        self.lanes.hand_over_all();
+        self.turns.iter().for_each(|turns| turns.fall_asleep());
     }
 }
 
@@ -238,7 +240,8 @@ impl Session {
     pub(crate) fn run(mut self, mut receiver: FrameReceiver) -> Ended {
         let lanes = self.completion.lanes().clone();
         // For waits within a frame; between frames there is more to do, see `rest`.
-        receiver.set_idle(Watch { lanes: lanes.clone(), link: Arc::clone(&self.link) });
+        let turns = self.gates.iter().map(|gate| Arc::clone(&gate.turns)).collect();
+        receiver.set_idle(Watch { lanes: lanes.clone(), link: Arc::clone(&self.link), turns });
         let mut spin = LearningSpin::new();
         let mut busy = 0;
         let mut looked = Instant::now();
@@ -376,8 +379,9 @@ impl Session {
         if let Some(stream) = self.deferred.waits_for()?
             && !found
         {
-            self.look_after_turns();
-            self.completion.lanes().hand_over();
+            self.seal_all();
+            self.completion.lanes().hand_over_all();
+            self.leave_turns();
             // Its thread may still be asleep.
             if !self.link.streams().help(&self.link, stream) {
                 self.deferred.wait(if open { NAP } else { PAYLOAD })?;

@@ -143,8 +143,11 @@ impl Turns {
         }
     }
 
+    /// The executor looks after the turn again.
     pub(crate) fn wake_up(&self) {
-        self.asleep.store(false, Ordering::SeqCst);
+        if self.asleep.load(Ordering::Relaxed) {
+            self.asleep.store(false, Ordering::SeqCst);
+        }
     }
 
     /// Nothing is under way: what is not needed goes back.
