@@ -122,7 +122,11 @@ impl Session {
             if !turns.is_active() {
                 pacer.drained(turns.last_busy());
             }
-            let is_alone = match turns.standing() {
+            let standing = turns.standing();
+            if standing != Standing::Nothing {
+                turns.notice_turn();
+            }
+            let is_alone = match standing {
                 Standing::Alone => true,
                 Standing::Resting if turns.take_up() => true,
                 Standing::Slice if turns.slice_left() > pacer.expected() => false,
