@@ -35,6 +35,8 @@ const LOOK: Duration = Duration::from_micros(50);
 
 /// How long to sleep before looking again, in case that nobody woke us.
 const NAP: Duration = Duration::from_millis(100);
+/// … if the session may be moved out.
+const LEAVE: Duration = Duration::from_millis(20);
 
 /// A device of the session, as its executor sees it.
 #[derive(Debug)]
@@ -68,11 +70,18 @@ impl Session {
     pub(super) fn pass(&mut self, command: &Command<'_>, like: Likeness, all: bool) -> ClResult<Pass> {
         let entry = self.queues.get(command.queue)?;
         let (gate, out_of_order) = (entry.gate, entry.out_of_order);
-        if !self.unset.is_empty() && self.is_blocked(command, all)? {
-            return Ok(Pass { gate, like, with_event: out_of_order, blocked: true });
+        loop {
+            self.be_resident()?;
+            if !self.unset.is_empty() && self.is_blocked(command, all)? {
+                return Ok(Pass { gate, like, with_event: out_of_order, blocked: true });
+            }
+            match self.approach(gate, like, true) {
+                Some(with_event) => {
+                    return Ok(Pass { gate, like, with_event: with_event || out_of_order, blocked: false });
+                }
+                None => _ = self.leave_if_asked(),
+            }
         }
-        let with_event = self.wait_at(gate, like);
-        Ok(Pass { gate, like, with_event: with_event || out_of_order, blocked: false })
     }
 
     /// The command was submitted.
@@ -84,7 +93,16 @@ impl Session {
 
     /// Waits until something may be submitted to a device; says whether its event is needed.
     pub(super) fn wait_at(&mut self, gate: usize, like: Likeness) -> bool {
+        self.approach(gate, like, false).unwrap_or(true)
+    }
+
+    /// As [`Session::wait_at`]. With `leaves`, does not wait if the session is to be moved out and can be; then there is no
+    /// answer.
+    fn approach(&mut self, gate: usize, like: Likeness, leaves: bool) -> Option<bool> {
         loop {
+            if leaves && self.broker.wants_it_out() && self.may_leave() {
+                return None;
+            }
             let Gate { turns, pacer, unused } = &mut self.gates[gate];
             *unused = None;
             if !turns.is_active() {
@@ -99,12 +117,12 @@ impl Session {
                     continue;
                 }
                 Standing::Nothing | Standing::Resting => {
-                    self.wait_for_turn(gate);
+                    self.wait_for_turn(gate, leaves);
                     continue;
                 }
             };
             match pacer.next(like, budget, self.limits.commands) {
-                Step::Go { with_event } => return with_event,
+                Step::Go { with_event } => return Some(with_event),
                 Step::Wait => self.wait_for_oldest(gate),
             }
         }
@@ -121,8 +139,22 @@ impl Session {
         }
     }
 
-    fn wait_for_turn(&mut self, gate: usize) {
+    /// Nothing more is to be submitted for a while: waits for what is under way, and leaves the device to others.
+    pub(super) fn drain(&mut self, gate: usize) {
         let turns = Arc::clone(&self.gates[gate].turns);
+        self.seal(gate);
+        self.wait_while(|| turns.is_active(), || _ = turns.wait_until_drained(NAP));
+        turns.fall_asleep();
+        turns.decline();
+        turns.wake_up();
+    }
+
+    /// Returns without a turn if the session may leave and is to be moved out.
+    fn wait_for_turn(&mut self, gate: usize, leaves: bool) {
+        let turns = Arc::clone(&self.gates[gate].turns);
+        let broker = Arc::clone(&self.broker);
+        // Nobody wakes those who were just about to sleep.
+        let (leaves, nap) = if leaves && self.may_leave() { (true, LEAVE) } else { (false, NAP) };
         let begin = Instant::now();
         turns.want();
         turns.ask();
@@ -131,9 +163,12 @@ impl Session {
             .iter()
             .filter(|other| !Arc::ptr_eq(&other.turns, &turns))
             .for_each(|other| other.turns.fall_asleep());
-        self.wait_while(|| turns.standing() == Standing::Nothing, || turns.await_turn(NAP));
+        let waits = || turns.standing() == Standing::Nothing && !(leaves && broker.wants_it_out());
+        self.wait_while(waits, || turns.await_turn(nap));
         self.gates.iter().for_each(|other| other.turns.wake_up());
-        turns.begin_turn(begin.elapsed());
+        if turns.standing() != Standing::Nothing {
+            turns.begin_turn(begin.elapsed());
+        }
     }
 
     fn wait_for_oldest(&mut self, gate: usize) {
@@ -148,7 +183,7 @@ impl Session {
     }
 
     /// Waits, with what is to be reported meanwhile reported: looks for a while, then sleeps.
-    fn wait_while(&mut self, mut waits: impl FnMut() -> bool, mut sleep: impl FnMut()) {
+    pub(super) fn wait_while(&mut self, mut waits: impl FnMut() -> bool, mut sleep: impl FnMut()) {
         if self.unflushed {
             self.flush_queues();
         }

@@ -94,7 +94,9 @@ impl Turns {
             return;
         }
         if let Some(since) = meter.since.take() {
-            let busy = now().saturating_sub(since);
+            let now = now();
+            let busy = now.saturating_sub(since);
+            self.board.device(self.place, DeviceCount::LastUsed).store(now, Ordering::Relaxed);
             meter.total += busy;
             meter.last = Some(busy);
             // In this order: whoever reads meanwhile sees too little for a moment, and never the same time twice.
@@ -186,6 +188,18 @@ impl Turns {
     pub(crate) fn ask(&self) {
         if !self.asked.swap(true, Ordering::SeqCst) {
             self.tell(Kind::Wants, &[]);
+        }
+    }
+
+    /// The executor, which is said to sleep, waits for something else first: a turn that it has asked for before goes back
+    /// when it comes.
+    pub(crate) fn decline(&self) {
+        self.wanting.store(false, Ordering::SeqCst);
+        if self.asked.load(Ordering::SeqCst) && self.standing() != Standing::Nothing {
+            self.begin_turn(Duration::ZERO);
+        }
+        if !self.is_active() {
+            self.rest();
         }
     }
 
