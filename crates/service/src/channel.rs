@@ -82,16 +82,20 @@ pub(crate) enum Kind {
     /// To the worker: others need the memory. What the session has on devices is to go to host memory as soon as nothing
     /// of it is under way. Answered by `Moved`, or by `Stays` and perhaps `Moved` later.
     MoveOut = 22,
-    /// From the worker: the session's memory objects are in host memory. What is free comes with `Unreserve`.
+    /// From the worker: the session's memory objects are in host memory, after `number` nanoseconds. What is free comes
+    /// with `Unreserve`.
     Moved = 23,
     /// From the worker: the program keeps the session from being moved out for the time being.
     Stays = 24,
     /// From the worker: does not wait any more for the memory that it wanted under `number`, and for an answer at once.
     Withdraw = 25,
+    /// From the worker: does not want the turn any more that it has asked for on the device at place `number`, even if it
+    /// has come meanwhile.
+    WantsNot = 26,
 }
 
 impl Kind {
-    const ALL: [Kind; 25] = [
+    const ALL: [Kind; 26] = [
         Kind::Ready,
         Kind::Begin,
         Kind::Begun,
@@ -117,6 +121,7 @@ impl Kind {
         Kind::Moved,
         Kind::Stays,
         Kind::Withdraw,
+        Kind::WantsNot,
     ];
 }
 

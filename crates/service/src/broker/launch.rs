@@ -183,14 +183,14 @@ fn attend(
             match head.kind {
                 Kind::Begun => *socket = None,
                 Kind::Admit => devices.ask(channel, head.number, &content)?,
-                Kind::Wants | Kind::Done => devices.take_turn(head, &content)?,
+                Kind::Wants | Kind::WantsNot | Kind::Done => devices.take_turn(head, &content)?,
                 Kind::Reserve | Kind::Unreserve => devices.use_memory(channel, head, &content)?,
                 Kind::Withdraw if devices.memory.withdraw(head.number) => {
                     channel.send(Head::new(Kind::Denied).number(head.number), b"withdrawn")?;
                 }
                 // Its answer is on its way.
                 Kind::Withdraw => {}
-                Kind::Moved => devices.memory.moved(),
+                Kind::Moved => devices.memory.moved(head.number),
                 Kind::Stays => devices.memory.stays(),
                 _ => ask(&cache, head, content)?,
             }
@@ -246,6 +246,8 @@ impl DeviceClaims<'_> {
         let device = *place.and_then(|place| self.begin.devices.get(place)).ok_or_else(broken)?;
         if head.kind == Kind::Wants {
             self.broker.turns.wants(self.begin.session, device);
+        } else if head.kind == Kind::WantsNot {
+            self.broker.turns.wants_no_more(self.begin.session, device);
         } else {
             let done = Done::parse(content).map_err(|_| broken())?;
             self.broker.turns.done(self.begin.session, device, done);
@@ -357,7 +359,8 @@ fn ask(cache: &Client<'_>, head: Head, content: Vec<u8>) -> io::Result<()> {
         | Kind::MoveOut
         | Kind::Moved
         | Kind::Stays
-        | Kind::Withdraw => {
+        | Kind::Withdraw
+        | Kind::WantsNot => {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "a worker says nothing of the kind"));
         }
     }

@@ -28,6 +28,9 @@ use crate::channel::{Begin, MemoryLimit, MemoryWish};
 const SLICE: u64 = 200_000_000;
 /// … for each byte: ten times what it takes to move it, at 10 GB/s.
 const SLICE_PER_BYTE: u64 = 1;
+/// … and for each nanosecond that it took to move it out the last time; but not for more than ten seconds in all.
+const SLICE_PER_COST: u64 = 8;
+const LONGEST_SLICE: u64 = 10_000_000_000;
 /// A session that has its memory and does not use it may be moved out after so many slices.
 const UNUSED: u64 = 8;
 
@@ -105,6 +108,8 @@ struct Holding {
     asked: Option<u64>,
     /// It has said that it cannot.
     stays: bool,
+    /// How long it took to move it out the last time, as its worker says.
+    cost: u64,
     post: Arc<Mailbox<Notice>>,
 }
 
@@ -151,7 +156,8 @@ impl Holding {
     /// Whether it has had enough from its memory.
     fn is_ripe(&self, now: u64) -> bool {
         let bytes = self.reserved.values().max().copied().unwrap_or(0);
-        let slice = SLICE.max(bytes.saturating_mul(SLICE_PER_BYTE));
+        let slice = bytes.saturating_mul(SLICE_PER_BYTE).max(self.cost.saturating_mul(SLICE_PER_COST));
+        let slice = slice.clamp(SLICE, LONGEST_SLICE);
         let age = now.saturating_sub(self.since);
         let was_used = self.is_busy() || self.last_used() > self.since;
         age >= if was_used { slice } else { slice.saturating_mul(UNUSED) }
@@ -204,6 +210,7 @@ impl Memory {
             since: 0,
             asked: None,
             stays: false,
+            cost: 0,
             post: Arc::clone(&post),
         };
         self.lock().sessions.insert(begin.session, holding);
@@ -387,10 +394,11 @@ impl Account<'_> {
         true
     }
 
-    /// The session is in host memory; what is free by that comes with [`Account::give_back`].
-    pub(crate) fn moved(&self) {
+    /// The session is in host memory, which took so many nanoseconds; what is free by that comes with
+    /// [`Account::give_back`].
+    pub(crate) fn moved(&self, cost: u64) {
         if let Some(own) = self.memory.lock().sessions.get_mut(&self.session) {
-            (own.asked, own.stays, own.is_out) = (None, false, true);
+            (own.asked, own.stays, own.is_out, own.cost) = (None, false, true, cost);
         }
     }
 
@@ -534,5 +542,97 @@ mod tests {
         // More than it ever had.
         account.give_back(&wish(u64::MAX, &[1, 2, 9]));
         assert_eq!(account.reserve(0, &wish(30, &[1])), Verdict::Granted);
+    }
+
+    fn movable(number: u64) -> (Begin, Arc<SessionBoard>) {
+        session(number, vec![MemoryLimit { device: 1, most: 100, together: Some(100), moves: true }])
+    }
+
+    fn notices(account: &Account<'_>) -> Vec<Notice> {
+        account.notices().collect()
+    }
+
+    #[test]
+    fn who_needs_memory_waits_and_those_who_had_it_long_enough_are_asked_to_leave() {
+        let memory = Memory::default();
+        let red = tenant("red");
+        let ((first, one), (second, two), (third, three)) = (movable(1), movable(2), movable(3));
+        let a = memory.open(&first, &red, &one).unwrap();
+        let b = memory.open(&second, &red, &two).unwrap();
+        let c = memory.open(&third, &red, &three).unwrap();
+        assert_eq!(a.reserve(1, &wish(60, &[1])), Verdict::Granted);
+        assert_eq!(b.reserve(1, &wish(60, &[1])), Verdict::Waits);
+        // It has just come.
+        assert_eq!((notices(&a), b.patience()), (vec![], Some(TICK)));
+        memory.lock().sessions.get_mut(&1).unwrap().since = board::now() - SLICE;
+        assert!(b.look().is_empty() && notices(&a).is_empty(), "it has not used it");
+        one.device(0, DeviceCount::LastUsed).store(board::now(), Ordering::Relaxed);
+        assert_eq!((b.look(), notices(&a)), (vec![], vec![Notice::MoveOut]));
+        // Once, and who comes later does not overtake.
+        assert_eq!((b.look(), notices(&a)), (vec![], vec![]));
+        assert_eq!(c.reserve(7, &wish(30, &[1])), Verdict::Waits);
+        // The first wants more, and has to leave before that.
+        assert_eq!(a.reserve(2, &wish(50, &[1])), Verdict::Denied(memory_of("red", 60)));
+        a.moved(5);
+        a.give_back(&wish(60, &[1]));
+        assert!(notices(&b).contains(&Notice::Look));
+        assert_eq!(b.look(), [(1, Verdict::Granted)]);
+        assert_eq!(c.look(), [(7, Verdict::Granted)]);
+        assert_eq!((b.patience(), a.reserve(3, &wish(60, &[1]))), (None, Verdict::Waits));
+        assert!(a.withdraw(3) && !a.withdraw(3) && a.patience().is_none());
+        drop((a, b, c));
+        assert!(memory.lock().sessions.is_empty() && memory.lock().waiting.is_empty());
+    }
+
+    fn memory_of(tenant: &str, taken: u64) -> String {
+        format!(
+            "the sessions of tenant {tenant} may use 100 bytes of device 1 together (device_memory), and have {taken}"
+        )
+    }
+
+    #[test]
+    fn nobody_waits_for_ever_for_those_who_stay() {
+        let memory = Memory::default();
+        let red = tenant("red");
+        let ((first, one), (second, two)) = (movable(1), movable(2));
+        let a = memory.open(&first, &red, &one).unwrap();
+        let b = memory.open(&second, &red, &two).unwrap();
+        assert_eq!(a.reserve(1, &wish(60, &[1])), Verdict::Granted);
+        a.stays();
+        assert_eq!(b.reserve(1, &wish(60, &[1])), Verdict::Waits);
+        assert!(b.look().is_empty() && notices(&a).is_empty());
+        memory.lock().waiting[0].hopeless = Some(board::now() - HOPELESS - 1);
+        let denied = format!("{}; none of them can be moved out", memory_of("red", 60));
+        assert_eq!(b.look(), [(1, Verdict::Denied(denied))]);
+        assert_eq!(b.patience(), None);
+        // More than fits at all is refused at once.
+        assert!(is_denied(&b, &wish(101, &[1])));
+    }
+
+    #[test]
+    fn those_who_rest_longest_go_first_and_others_only_if_they_are_not_enough() {
+        let memory = Memory { usable: HashMap::from([(1, 100)]), ..Memory::default() };
+        let sessions: Vec<_> = (1..=4).map(movable).collect();
+        // Of different tenants: it is the device that is full.
+        let names = ["red", "green", "blue", "white"].map(tenant);
+        let accounts: Vec<_> = sessions
+            .iter()
+            .zip(&names)
+            .map(|((begin, board), tenant)| memory.open(begin, tenant, board).unwrap())
+            .collect();
+        for (number, account) in accounts[..3].iter().enumerate() {
+            assert_eq!(account.reserve(1, &wish(30, &[1])), Verdict::Granted);
+            memory.lock().sessions.get_mut(&(number as u64 + 1)).unwrap().since = 1;
+        }
+        // The first is busy, the third has rested for longest.
+        sessions[0].1.device(0, DeviceCount::BusySince).store(5, Ordering::Relaxed);
+        sessions[1].1.device(0, DeviceCount::LastUsed).store(9, Ordering::Relaxed);
+        sessions[2].1.device(0, DeviceCount::LastUsed).store(8, Ordering::Relaxed);
+        assert_eq!(accounts[3].reserve(1, &wish(40, &[1])), Verdict::Waits);
+        let asked = || accounts.iter().map(|account| notices(account).contains(&Notice::MoveOut)).collect::<Vec<_>>();
+        assert_eq!(asked(), [false, false, true, false]);
+        accounts[2].stays();
+        assert!(accounts[3].look().is_empty());
+        assert_eq!(asked(), [false, true, false, false]);
     }
 }

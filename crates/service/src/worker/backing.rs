@@ -209,14 +209,10 @@ impl Backings {
         backings.iter().filter_map(|backing| backing.held.as_ref()).for_each(visit);
     }
 
-    /// All to host memory, or none. Nothing of the session may be under way. Calls `between` now and then.
-    pub(crate) fn leave(&self, mut between: impl FnMut()) -> ClResult<()> {
+    /// All to host memory, or none. Nothing of the session may be under way.
+    pub(crate) fn leave(&self) -> ClResult<()> {
         let backings: Vec<_> = self.iter().collect();
-        let read = |backing: &Rc<Backing>| {
-            between();
-            backing.read()
-        };
-        let contents: ClResult<Vec<_>> = backings.iter().map(read).collect();
+        let contents: ClResult<Vec<_>> = backings.iter().map(|backing| backing.read()).collect();
         // What is made of others goes first.
         for (backing, content) in backings.iter().zip(contents?).rev() {
             backing.leave(content);
@@ -224,11 +220,10 @@ impl Backings {
         Ok(())
     }
 
-    /// All to their devices, or none. Calls `between` now and then.
-    pub(crate) fn come_back(&self, mut between: impl FnMut()) -> ClResult<()> {
+    /// All to their devices, or none.
+    pub(crate) fn come_back(&self) -> ClResult<()> {
         let backings: Vec<_> = self.iter().collect();
         for (done, backing) in backings.iter().enumerate() {
-            between();
             match backing.made_again() {
                 Ok(mem) => _ = backing.mem.replace(Some(mem)),
                 Err(error) => {

@@ -195,10 +195,10 @@ impl Broker {
         }
     }
 
-    /// The session's memory objects are in host memory.
-    pub(crate) fn moved(&self) {
+    /// The session's memory objects are in host memory; it took so long.
+    pub(crate) fn moved(&self, took: Duration) {
         self.eviction.asked.store(false, Ordering::Release);
-        self.send(Head::new(Kind::Moved), &[]);
+        self.send(Head::new(Kind::Moved).number(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX)), &[]);
     }
 
     /// The program keeps it from being moved out. It is moved as soon as that has changed, if it is still needed.

@@ -144,8 +144,8 @@ impl Session {
         let turns = Arc::clone(&self.gates[gate].turns);
         self.seal(gate);
         self.wait_while(|| turns.is_active(), || _ = turns.wait_until_drained(NAP));
-        turns.fall_asleep();
         turns.decline();
+        turns.fall_asleep();
         turns.wake_up();
     }
 

@@ -18,13 +18,12 @@ use tracing::debug;
 use super::account::{Held, TooMuch};
 use super::broker::LOST;
 use super::session::Session;
-use super::turns::Turns;
 use crate::channel::MemoryWish;
 
 /// How long to wait for memory before turns are given back.
 const SOON: Duration = Duration::from_millis(1);
 
-/// How long to wait for memory before looking whether a turn has come that is of no use meanwhile.
+/// How long to wait for memory before looking whether the session has to leave itself.
 const LOOK: Duration = Duration::from_millis(5);
 
 /// How long the executor sleeps while the session is to be moved out and commands are under way.
@@ -36,6 +35,8 @@ pub(crate) struct Residence {
     moved_out: bool,
     /// Whether the broker knows that the session cannot leave now.
     said_no: bool,
+    /// The vendor did not let it leave: it is not tried again.
+    stuck: bool,
 }
 
 /// What has come of a wish for memory.
@@ -90,9 +91,8 @@ impl Session {
                 return Ok(());
             }
             let begin = Instant::now();
-            let turns = self.all_turns();
             self.leave_turns();
-            let came = self.backings.come_back(|| turns.iter().for_each(|turns| turns.decline()));
+            let came = self.backings.come_back();
             self.take_turns_back();
             return match came {
                 Ok(()) => {
@@ -125,15 +125,12 @@ impl Session {
         // Turns are for those who can use them.
         self.leave_turns();
         let outcome = loop {
-            let (broker, turns) = (Arc::clone(&self.broker), self.all_turns());
+            let broker = Arc::clone(&self.broker);
             let (said_no, came) = (self.residence.said_no, RefCell::new(None));
             let waits = || came.borrow().is_none() && (said_no || !broker.wants_it_out());
-            self.wait_while(waits, || {
-                turns.iter().for_each(|turns| turns.decline());
-                match asked.answered.recv_timeout(LOOK) {
-                    Err(RecvTimeoutError::Timeout) => {}
-                    answer => _ = came.replace(Some(answer.unwrap_or_else(|_| Err(LOST.to_owned())))),
-                }
+            self.wait_while(waits, || match asked.answered.recv_timeout(LOOK) {
+                Err(RecvTimeoutError::Timeout) => {}
+                answer => _ = came.replace(Some(answer.unwrap_or_else(|_| Err(LOST.to_owned())))),
             });
             if let Some(answer) = came.into_inner() {
                 break outcome(answer);
@@ -153,13 +150,12 @@ impl Session {
         outcome
     }
 
-    fn all_turns(&self) -> Vec<Arc<Turns>> {
-        self.gates.iter().map(|gate| Arc::clone(&gate.turns)).collect()
-    }
-
     /// Whether nothing of what the program does keeps the session from leaving.
     pub(super) fn may_leave(&self) -> bool {
-        self.open_reads.is_empty() && self.unset.values().all(|gates| gates.is_empty()) && self.backings.can_leave()
+        !self.residence.stuck
+            && self.open_reads.is_empty()
+            && self.unset.values().all(|gates| gates.is_empty())
+            && self.backings.can_leave()
     }
 
     fn say_no(&mut self) {
@@ -175,7 +171,7 @@ impl Session {
             return false;
         }
         if self.residence.moved_out {
-            self.broker.moved();
+            self.broker.moved(Duration::ZERO);
             return true;
         }
         if !self.may_leave() {
@@ -185,21 +181,21 @@ impl Session {
         (0..self.gates.len()).for_each(|gate| self.drain(gate));
         let begin = Instant::now();
         self.clears.finish();
-        let turns = self.all_turns();
         self.leave_turns();
-        let left = self.backings.leave(|| turns.iter().for_each(|turns| turns.decline()));
+        let left = self.backings.leave();
         self.take_turns_back();
         match left {
             Ok(()) => {
-                self.residence = Residence { moved_out: true, said_no: false };
+                self.residence = Residence { moved_out: true, ..Residence::default() };
                 debug!(session = self.link.session(), took = ?begin.elapsed(), "session was moved out");
                 // Before what is free by now: that it has left is not to be noticed before it has said so.
-                self.broker.moved();
+                self.broker.moved(begin.elapsed());
                 self.account.give_back();
                 true
             }
             Err(error) => {
                 debug!(session = self.link.session(), %error, "the session cannot be moved out");
+                self.residence.stuck = true;
                 self.say_no();
                 false
             }

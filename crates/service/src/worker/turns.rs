@@ -191,15 +191,11 @@ impl Turns {
         }
     }
 
-    /// The executor, which is said to sleep, waits for something else first: a turn that it has asked for before goes back
-    /// when it comes.
+    /// The executor waits for something else first: does not want the turn that it may have asked for.
     pub(crate) fn decline(&self) {
         self.wanting.store(false, Ordering::SeqCst);
-        if self.asked.load(Ordering::SeqCst) && self.standing() != Standing::Nothing {
-            self.begin_turn(Duration::ZERO);
-        }
-        if !self.is_active() {
-            self.rest();
+        if self.asked.swap(false, Ordering::SeqCst) {
+            self.tell(Kind::WantsNot, &[]);
         }
     }
 
