@@ -108,7 +108,11 @@ impl Session {
             if !turns.is_active() {
                 pacer.drained(turns.last_busy());
             }
-            let budget = match turns.standing() {
+            let standing = turns.standing();
+            if standing != Standing::Nothing {
+                turns.notice_turn();
+            }
+            let budget = match standing {
                 Standing::Alone => ALONE,
                 Standing::Resting if turns.take_up() => ALONE,
                 Standing::Slice if turns.slice_left() > pacer.expected() => SHARED,

@@ -29,6 +29,9 @@ pub(crate) struct Turns {
     wanting: AtomicBool,
     /// Whether the broker knows that.
     asked: AtomicBool,
+    /// That the broker hears of the end of a turn before it hears that the next one is wanted, whichever threads say so.
+    /// Held while a message is sent.
+    telling: Mutex<()>,
 }
 
 /// How long the device was busy for the session. Its lock is held for a few lines.
@@ -61,6 +64,7 @@ impl Turns {
             asleep: AtomicBool::new(false),
             wanting: AtomicBool::new(false),
             asked: AtomicBool::new(false),
+            telling: Mutex::default(),
         }
     }
 
@@ -170,6 +174,7 @@ impl Turns {
     /// Ends the turn, unless its standing has changed meanwhile. To be called when nothing is under way.
     pub(crate) fn give_back(&self, standing: Standing) -> bool {
         let used = self.used();
+        let _telling = self.telling();
         if !self.word().change(standing, Standing::Nothing) {
             return false;
         }
@@ -186,6 +191,7 @@ impl Turns {
 
     /// Asks for a turn, if that was not done yet.
     pub(crate) fn ask(&self) {
+        let _telling = self.telling();
         if !self.asked.swap(true, Ordering::SeqCst) {
             self.tell(Kind::Wants, &[]);
         }
@@ -193,6 +199,7 @@ impl Turns {
 
     /// The executor waits for something else first: does not want the turn that it may have asked for.
     pub(crate) fn decline(&self) {
+        let _telling = self.telling();
         self.wanting.store(false, Ordering::SeqCst);
         if self.asked.swap(false, Ordering::SeqCst) {
             self.tell(Kind::WantsNot, &[]);
@@ -202,6 +209,14 @@ impl Turns {
     /// Sleeps until there is a turn, but not for ever.
     pub(crate) fn await_turn(&self, at_most: Duration) {
         self.word().sleep(Standing::Nothing, at_most);
+    }
+
+    /// There is a turn, which may have come without anybody waiting for it: right after the last one was given back, for
+    /// instance. Who did not note that would never ask for another.
+    pub(crate) fn notice_turn(&self) {
+        if self.asked.load(Ordering::SeqCst) {
+            self.begin_turn(Duration::ZERO);
+        }
     }
 
     /// There is a turn, after a wait of so long.
@@ -224,6 +239,10 @@ impl Turns {
     fn tell(&self, kind: Kind, content: &[u8]) {
         // A broker that cannot be told is gone, and the process goes with it.
         self.broker.send(Head::new(kind).number(self.place as u64), content);
+    }
+
+    fn telling(&self) -> MutexGuard<'_, ()> {
+        self.telling.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn word(&self) -> TurnWord<'_> {
