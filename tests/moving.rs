@@ -119,7 +119,8 @@ fn a_session_whose_commands_wait_for_the_program_stays_and_others_wait_or_are_re
         let mut holder = small.start(link, "waits_for_its_event", 1);
         holder.expect_line("waiting", SOON);
         let refused = run(small.command(link, "wants_the_same"), LONG).unwrap();
-        assert!(refused.stdout.contains("CL_MEM_OBJECT_ALLOCATION_FAILURE"), "{link}: {refused}");
+        let log = small.service.log();
+        assert!(refused.stdout.contains("CL_MEM_OBJECT_ALLOCATION_FAILURE"), "{link}: {refused}\n{log}");
         assert!(small.service.log().contains("none of them can be moved out"), "{link}");
         assert_eq!(small.moves(), 0, "{link}");
         // Who comes just before the event is set waits for that, and then gets it.

@@ -233,6 +233,8 @@ CASE_TELECL_ONLY(waits_for_its_event) {
     char *model = malloc(bytes), *got = malloc(bytes);
     fill(model, bytes);
     cl_mem buffer = MADE(clCreateBuffer(context, CL_MEM_COPY_HOST_PTR, bytes, model, &err));
+    /* Creates do not wait: now it is there. */
+    OK(clFinish(queue));
     cl_event event = MADE(clCreateUserEvent(context, &err));
     cl_uint pattern = 0x12345678;
     OK(clEnqueueFillBuffer(queue, buffer, &pattern, 4, 0, 4096, 1, &event, NULL));

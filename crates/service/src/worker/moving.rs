@@ -216,7 +216,8 @@ impl Session {
         if receiver.unmute()? {
             let mut polled =
                 [PollFd::new(receiver.stream(), PollFlags::IN), PollFd::from_borrowed_fd(eviction, PollFlags::IN)];
-            let leaves = broker.wants_it_out() && !self.residence.said_no;
+            // What the program keeps from ending, only the program can change.
+            let leaves = broker.wants_it_out() && self.may_leave();
             // An error is noticed by whoever receives.
             let _ = poll(&mut polled, leaves.then_some(&UNDER_WAY));
         }
