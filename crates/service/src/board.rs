@@ -11,6 +11,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use rustix::time::{ClockId, clock_gettime};
 use telecl_shm::{Board, OpenError, Shape};
 
+use crate::turn::TurnWord;
+
 /// What is counted for a session as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
@@ -66,10 +68,14 @@ pub(crate) enum DeviceCount {
     WaitedForShare,
     /// … because others had a higher priority.
     WaitedForPriority,
+    /// Of `Memory`: bytes that are in host memory, because others needed the device's.
+    Parked,
+    /// When the session last ended to be busy, by the system's monotonic clock.
+    LastUsed,
 }
 
 impl DeviceCount {
-    pub(crate) const ALL: [DeviceCount; 9] = [
+    pub(crate) const ALL: [DeviceCount; 11] = [
         DeviceCount::Memory,
         DeviceCount::PeakMemory,
         DeviceCount::Busy,
@@ -79,6 +85,8 @@ impl DeviceCount {
         DeviceCount::WaitedForCap,
         DeviceCount::WaitedForShare,
         DeviceCount::WaitedForPriority,
+        DeviceCount::Parked,
+        DeviceCount::LastUsed,
     ];
     pub(crate) const NUMBER: usize = DeviceCount::ALL.len();
 
@@ -186,6 +194,11 @@ impl SessionBoard {
     pub(crate) fn turn(&self, place: usize) -> &AtomicU32 {
         assert!(place < self.devices.len());
         self.board.bell(place)
+    }
+
+    /// Wakes whoever sleeps until it is its turn, because there is something else to do.
+    pub(crate) fn wake_all(&self) {
+        (0..self.devices.len()).for_each(|place| TurnWord(self.turn(place)).wake());
     }
 
     /// Adds to a counter of the session that only the calling thread writes, which takes no atomic addition.

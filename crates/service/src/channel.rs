@@ -71,7 +71,7 @@ pub(crate) enum Kind {
     /// From the worker: its turn on the device at place `number` has ended; the content is a [`Done`].
     Done = 17,
     /// From the worker: the session wants so much memory, [`MemoryWish`]. Answered by `Reserved` or `Denied` with the
-    /// same `number`, at once.
+    /// same `number`: at once, or, if sessions may be moved out, when others have been.
     Reserve = 18,
     /// To the worker: the memory is the session's.
     Reserved = 19,
@@ -79,10 +79,23 @@ pub(crate) enum Kind {
     Denied = 20,
     /// From the worker: the session has no use for so much of its memory any more.
     Unreserve = 21,
+    /// To the worker: others need the memory. What the session has on devices is to go to host memory as soon as nothing
+    /// of it is under way. Answered by `Moved`, or by `Stays` and perhaps `Moved` later.
+    MoveOut = 22,
+    /// From the worker: the session's memory objects are in host memory, after `number` nanoseconds. What is free comes
+    /// with `Unreserve`.
+    Moved = 23,
+    /// From the worker: the program keeps the session from being moved out for the time being.
+    Stays = 24,
+    /// From the worker: does not wait any more for the memory that it wanted under `number`, and for an answer at once.
+    Withdraw = 25,
+    /// From the worker: does not want the turn any more that it has asked for on the device at place `number`, even if it
+    /// has come meanwhile.
+    WantsNot = 26,
 }
 
 impl Kind {
-    const ALL: [Kind; 21] = [
+    const ALL: [Kind; 26] = [
         Kind::Ready,
         Kind::Begin,
         Kind::Begun,
@@ -104,6 +117,11 @@ impl Kind {
         Kind::Reserved,
         Kind::Denied,
         Kind::Unreserve,
+        Kind::MoveOut,
+        Kind::Moved,
+        Kind::Stays,
+        Kind::Withdraw,
+        Kind::WantsNot,
     ];
 }
 
@@ -163,39 +181,62 @@ pub(crate) struct MemoryLimit {
     pub(crate) most: u64,
     /// What all sessions of its tenant may have, if they can come to more than that: then the broker is asked first.
     pub(crate) together: Option<u64>,
+    /// Whether `together` is about what they have on the device at once: what the session has may be moved out to host
+    /// memory meanwhile.
+    pub(crate) moves: bool,
 }
 
 impl MemoryLimit {
     /// For no limit.
     const NONE: u64 = u64::MAX;
 
-    fn words(&self) -> [u64; 3] {
-        [self.device, self.most, self.together.unwrap_or(Self::NONE)]
+    fn words(&self) -> [u64; 4] {
+        [self.device, self.most, self.together.unwrap_or(Self::NONE), self.moves.into()]
     }
 
-    fn of_words([device, most, together]: [u64; 3]) -> MemoryLimit {
-        MemoryLimit { device, most, together: Some(together).filter(|together| *together != Self::NONE) }
+    fn of_words([device, most, together, moves]: [u64; 4]) -> MemoryLimit {
+        let together = Some(together).filter(|together| *together != Self::NONE);
+        MemoryLimit { device, most, together, moves: moves != 0 }
     }
 }
 
 /// So many bytes on each of some devices.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct MemoryWish {
-    pub(crate) bytes: u64,
-    pub(crate) devices: Vec<u64>,
+    /// Numbers of devices, and how much there; no device twice.
+    pub(crate) amounts: Vec<(u64, u64)>,
 }
 
 impl MemoryWish {
+    /// As much on each of these devices.
+    pub(crate) fn each(devices: impl IntoIterator<Item = u64>, bytes: u64) -> MemoryWish {
+        MemoryWish { amounts: devices.into_iter().map(|device| (device, bytes)).collect() }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.amounts.is_empty()
+    }
+
+    /// This, and another one.
+    pub(crate) fn add(&mut self, other: &MemoryWish) {
+        for (device, bytes) in &other.amounts {
+            match self.amounts.iter_mut().find(|(own, _)| own == device) {
+                Some((_, sum)) => *sum = sum.saturating_add(*bytes),
+                None => self.amounts.push((*device, *bytes)),
+            }
+        }
+    }
+
     pub(crate) fn content(&self) -> Vec<u8> {
-        let mut content = Vec::new();
-        self.bytes.put(&mut content);
-        self.devices.put(&mut content);
-        content
+        let words: Vec<[u64; 2]> = self.amounts.iter().map(|(device, bytes)| [*device, *bytes]).collect();
+        telecl_wire::encode(&words)
     }
 
     pub(crate) fn parse(content: &[u8]) -> Result<MemoryWish, DecodeError> {
-        let mut reader = Reader::new(content);
-        Ok(MemoryWish { bytes: Field::take(&mut reader)?, devices: Field::take(&mut reader)? })
+        let words: Vec<[u64; 2]> = telecl_wire::decode(content)?;
+        let mut wish = MemoryWish::default();
+        words.into_iter().for_each(|[device, bytes]| wish.add(&MemoryWish { amounts: vec![(device, bytes)] }));
+        Ok(wish)
     }
 }
 
@@ -227,7 +268,7 @@ impl Begin {
         let mut reader = Reader::new(content);
         let (compression, limits) = (Field::take(&mut reader)?, Limits::take(&mut reader)?);
         let devices = Field::take(&mut reader)?;
-        let memory: Vec<[u64; 3]> = Field::take(&mut reader)?;
+        let memory: Vec<[u64; 4]> = Field::take(&mut reader)?;
         let memory = memory.into_iter().map(MemoryLimit::of_words).collect();
         Ok(Begin { session, compression, limits, devices, memory })
     }
@@ -452,7 +493,8 @@ mod tests {
         };
         let devices = vec![1, u64::MAX];
         let memory = [(1, Some(9)), (u64::MAX, None)];
-        let memory = memory.map(|(device, together)| MemoryLimit { device, most: 7, together }).to_vec();
+        let memory =
+            memory.map(|(device, together)| MemoryLimit { device, most: 7, together, moves: device == 1 }).to_vec();
         let begin = Begin { session: 42, compression: Compression::Always, limits, devices, memory };
         let (board, memfd) = SessionBoard::create(&begin.devices).unwrap();
         ours.hand_over(&begin, socket.as_fd(), memfd.as_fd()).unwrap();

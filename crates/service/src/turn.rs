@@ -70,6 +70,11 @@ impl TurnWord<'_> {
     /// Sets it, and wakes whoever sleeps at it.
     pub(crate) fn give(self, standing: Standing) {
         self.0.store(standing as u32, Ordering::SeqCst);
+        self.wake();
+    }
+
+    /// Wakes whoever sleeps at it.
+    pub(crate) fn wake(self) {
         // Nobody may be asleep.
         let _ = futex::wake(self.0, futex::Flags::empty(), u32::MAX);
     }

@@ -48,8 +48,8 @@ impl Figures {
             let device = DeviceFigures(DeviceCount::ALL.map(|count| {
                 let value = match count {
                     DeviceCount::Busy => board.busy(place),
-                    // It is part of the above.
-                    DeviceCount::BusySince => 0,
+                    // Part of the above, and of no use to anybody else.
+                    DeviceCount::BusySince | DeviceCount::LastUsed => 0,
                     _ => board.device(place, count).load(Ordering::Relaxed),
                 };
                 if count.is_time() { value.min(age) } else { value }
@@ -83,6 +83,7 @@ impl Figures {
     pub(crate) fn ended(mut self) -> Figures {
         for device in self.devices.values_mut() {
             device.set(DeviceCount::Memory, 0);
+            device.set(DeviceCount::Parked, 0);
             device.set(DeviceCount::Slice, 0);
         }
         self

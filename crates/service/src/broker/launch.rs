@@ -17,7 +17,7 @@ use tracing::{debug, info, warn};
 use super::admission::{Claim, Place};
 use super::cache::{Answer, Client};
 use super::mailbox::Mailbox;
-use super::memory::Account;
+use super::memory::{Account, Notice, Verdict};
 use super::pool::Worker;
 use super::registry::Joins;
 use super::{Broker, WorkerCommand, farewell};
@@ -94,6 +94,7 @@ fn run(
     let board = Arc::new(board);
     broker.accounts.work(session, &board);
     let memory = broker.memory.open(begin, tenant, &board);
+    let memory = memory.map_err(|error| give_up(socket.take(), &format!("cannot keep a session: {error}"), false))?;
     let mut devices = DeviceClaims { broker, begin, tenant, board, memory, held: Vec::new(), waiting: None };
     let ending = match attend(broker, &mut devices, memfd, socket, joins, &channel) {
         Ok(ending) => ending,
@@ -155,7 +156,9 @@ fn attend(
             // Not before: a worker that does not begin the session takes none of its sockets along.
             None => PollFd::from_borrowed_fd(joins.as_fd(), PollFlags::IN),
         });
+        polled.push(PollFd::new(&devices.memory, PollFlags::IN));
         let patience = devices.waiting.as_ref().map(|waiting| waiting.claim.patience().unwrap_or_default());
+        let patience = patience.into_iter().chain(devices.memory.patience()).min();
         let patience = patience.and_then(|left| Timespec::try_from(left).ok());
         polled.extend(devices.waiting.iter().map(|waiting| PollFd::new(&waiting.claim, PollFlags::IN)));
         match poll(&mut polled, patience.as_ref()) {
@@ -164,6 +167,7 @@ fn attend(
         };
         let ready: Vec<bool> = polled.iter().map(|polled| !polled.revents().is_empty()).collect();
         devices.look(channel)?;
+        devices.look_for_memory(channel)?;
         if ready[1] {
             for answer in mailbox.take() {
                 send(channel, answer)?;
@@ -179,8 +183,15 @@ fn attend(
             match head.kind {
                 Kind::Begun => *socket = None,
                 Kind::Admit => devices.ask(channel, head.number, &content)?,
-                Kind::Wants | Kind::Done => devices.take_turn(head, &content)?,
+                Kind::Wants | Kind::WantsNot | Kind::Done => devices.take_turn(head, &content)?,
                 Kind::Reserve | Kind::Unreserve => devices.use_memory(channel, head, &content)?,
+                Kind::Withdraw if devices.memory.withdraw(head.number) => {
+                    channel.send(Head::new(Kind::Denied).number(head.number), b"withdrawn")?;
+                }
+                // Its answer is on its way.
+                Kind::Withdraw => {}
+                Kind::Moved => devices.memory.moved(head.number),
+                Kind::Stays => devices.memory.stays(),
                 _ => ask(&cache, head, content)?,
             }
         } else if ready[2] && !begun {
@@ -235,6 +246,8 @@ impl DeviceClaims<'_> {
         let device = *place.and_then(|place| self.begin.devices.get(place)).ok_or_else(broken)?;
         if head.kind == Kind::Wants {
             self.broker.turns.wants(self.begin.session, device);
+        } else if head.kind == Kind::WantsNot {
+            self.broker.turns.wants_no_more(self.begin.session, device);
         } else {
             let done = Done::parse(content).map_err(|_| broken())?;
             self.broker.turns.done(self.begin.session, device, done);
@@ -276,11 +289,31 @@ impl DeviceClaims<'_> {
             account.give_back(&wish);
             return Ok(());
         }
-        match account.reserve(&wish) {
-            Ok(()) => channel.send(Head::new(Kind::Reserved).number(head.number), &[]),
-            Err(reason) => {
+        let verdict = account.reserve(head.number, &wish);
+        self.answer_wish(channel, head.number, verdict)
+    }
+
+    /// Tells the worker what has come of its wishes for memory, and whether others need what it has.
+    fn look_for_memory(&self, channel: &Channel) -> io::Result<()> {
+        let notices: Vec<Notice> = self.memory.notices().collect();
+        if notices.contains(&Notice::MoveOut) {
+            channel.send(Head::new(Kind::MoveOut), &[])?;
+        }
+        if self.memory.patience().is_some() {
+            for (number, verdict) in self.memory.look() {
+                self.answer_wish(channel, number, verdict)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn answer_wish(&self, channel: &Channel, number: u64, verdict: Verdict) -> io::Result<()> {
+        match verdict {
+            Verdict::Granted => channel.send(Head::new(Kind::Reserved).number(number), &[]),
+            Verdict::Waits => Ok(()),
+            Verdict::Denied(reason) => {
                 debug!(session = self.begin.session, tenant = %self.tenant, reason, "session refused memory");
-                channel.send(Head::new(Kind::Denied).number(head.number), reason.as_bytes())
+                channel.send(Head::new(Kind::Denied).number(number), reason.as_bytes())
             }
         }
     }
@@ -322,7 +355,12 @@ fn ask(cache: &Client<'_>, head: Head, content: Vec<u8>) -> io::Result<()> {
         | Kind::Reserve
         | Kind::Reserved
         | Kind::Denied
-        | Kind::Unreserve => {
+        | Kind::Unreserve
+        | Kind::MoveOut
+        | Kind::Moved
+        | Kind::Stays
+        | Kind::Withdraw
+        | Kind::WantsNot => {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "a worker says nothing of the kind"));
         }
     }

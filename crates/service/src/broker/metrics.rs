@@ -261,7 +261,10 @@ fn on_devices(page: &mut Page<'_>, accounts: Vec<(&str, &Account)>) -> fmt::Resu
         }),
     )?;
     let memory = named("telecl_tenant_memory", Some(Unit::Bytes), "Memory objects of its sessions");
-    page.gauges(&memory, each(DeviceCount::Memory, 1.0))
+    page.gauges(&memory, each(DeviceCount::Memory, 1.0))?;
+    let parked =
+        named("telecl_tenant_memory_parked", Some(Unit::Bytes), "Of that, what is in host memory while others run");
+    page.gauges(&parked, each(DeviceCount::Parked, 1.0))
 }
 
 #[cfg(test)]

@@ -194,7 +194,7 @@ pub fn serve(settings: ServeSettings, ready: impl FnOnce(&[Address])) -> Result<
     let broker = Arc::new(Broker {
         admission: Admission::new(Arc::clone(&rules), Arc::clone(&offer)),
         turns: Arc::new(Turns::new(offer.device_ids())),
-        memory: Memory::default(),
+        memory: Memory::new(&offer),
         rules,
         accounting: Accounting::new(settings.accounting.clone()),
         sensors: Arc::new(Readings::new(&settings.worker, &offer)),

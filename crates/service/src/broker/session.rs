@@ -267,9 +267,9 @@ impl Conversation<'_> {
     }
 }
 
-/// What a driver gets to know of a limit.
+/// What a driver gets to know of a limit. Where sessions are moved to make room, it need not wait for the worker's word.
 fn told(limit: &MemoryLimit) -> DeviceMemory {
-    DeviceMemory { device: limit.device, most: limit.most, shared: limit.together.is_some() }
+    DeviceMemory { device: limit.device, most: limit.most, shared: limit.together.is_some() && !limit.moves }
 }
 
 /// Why a session has no place.

@@ -130,6 +130,22 @@ impl Turns {
         self.decide(&mut entry, now);
     }
 
+    /// A worker waits for something else first, and not for the turn that it wanted.
+    pub(crate) fn wants_no_more(&self, session: u64, device: u64) {
+        let Some(mut entry) = self.lock(device) else { return };
+        let (now, id) = (Instant::now(), SessionId(session));
+        if entry.scheduler.turn().is_some_and(|turn| turn.session == id) {
+            // It has come meanwhile, and nothing was made of it.
+            if let Some(member) = entry.sessions.get(&id) {
+                member.word().give(Standing::Nothing);
+            }
+            entry.scheduler.done(id, Duration::ZERO, Rest::Nothing, now);
+        } else {
+            entry.scheduler.wants_no_more(id, now);
+        }
+        self.decide(&mut entry, now);
+    }
+
     /// A worker's turn has ended.
     pub(crate) fn done(&self, session: u64, device: u64, done: Done) {
         let Some(mut entry) = self.lock(device) else { return };

@@ -5,7 +5,7 @@
 //! vendor has let go of it: a buffer that was released while a command uses it is *leaving*, and takes its place until
 //! then.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -36,6 +36,8 @@ pub(crate) struct Account {
     completion: Completion,
     /// By the devices' places on the board.
     devices: Vec<OnDevice>,
+    /// Whether the session may be moved out to host memory.
+    moves: bool,
     /// That whoever gives back has told the broker before somebody asks for more.
     giving: Mutex<()>,
 }
@@ -69,7 +71,13 @@ impl Account {
             OnDevice { most: limit.map(|limit| limit.most), shared, ..OnDevice::default() }
         };
         let devices = board.devices().iter().map(on_device).collect();
-        Arc::new(Account { board, broker, completion, devices, giving: Mutex::new(()) })
+        let moves = limits.iter().any(|limit| limit.moves);
+        Arc::new(Account { board, broker, completion, devices, moves, giving: Mutex::new(()) })
+    }
+
+    /// Whether the session may be moved out to host memory.
+    pub(crate) fn moves(&self) -> bool {
+        self.moves
     }
 
     /// What there is on a root device now.
@@ -79,6 +87,19 @@ impl Account {
 
     /// Takes so many bytes on all of these devices, or on none.
     pub(crate) fn take(self: &Arc<Self>, devices: &[u64], bytes: u64) -> Result<Held, TooMuch> {
+        let held = self.count(devices, bytes)?;
+        let wish = held.wish();
+        if !wish.is_empty() {
+            // What is free by now is not to be missing.
+            self.give_back();
+            self.broker.reserve(&wish).map_err(TooMuch)?;
+        }
+        held.arrive();
+        Ok(held)
+    }
+
+    /// Counts so many bytes on all of these devices, if the session may have so much; they are on none yet.
+    pub(crate) fn count(self: &Arc<Self>, devices: &[u64], bytes: u64) -> Result<Held, TooMuch> {
         let mut places: Vec<usize> = devices.iter().filter_map(|id| self.board.place(*id)).collect();
         places.sort_unstable();
         places.dedup();
@@ -88,22 +109,8 @@ impl Account {
                 return Err(too_much);
             }
         }
-        let shared: Vec<usize> = places.iter().copied().filter(|place| self.devices[*place].shared).collect();
-        if !shared.is_empty() {
-            // What is free by now is not to be missing.
-            self.give_back();
-            let wish = MemoryWish { bytes, devices: shared.iter().map(|place| self.board.devices()[*place]).collect() };
-            if let Err(reason) = self.broker.reserve(&wish) {
-                self.subtract(&places, bytes);
-                return Err(TooMuch(reason));
-            }
-        }
-        for place in &places {
-            let used = self.memory(*place).load(Ordering::Relaxed);
-            self.board.device(*place, DeviceCount::PeakMemory).fetch_max(used, Ordering::Relaxed);
-        }
         let (account, is_leaving) = (Arc::clone(self), AtomicBool::new(false));
-        Ok(Held(Arc::new(Bytes { account, places, bytes, is_leaving })))
+        Ok(Held(Arc::new(Bytes { account, places, bytes, is_leaving, place: AtomicU8::new(NOWHERE) })))
     }
 
     fn add(&self, place: usize, bytes: u64) -> Result<(), TooMuch> {
@@ -143,7 +150,7 @@ impl Account {
         for (device, id) in self.devices.iter().zip(self.board.devices()) {
             let bytes = device.owed.swap(0, Ordering::AcqRel);
             if bytes > 0 {
-                self.broker.unreserve(&MemoryWish { bytes, devices: vec![*id] });
+                self.broker.unreserve(&MemoryWish { amounts: vec![(*id, bytes)] });
             }
         }
     }
@@ -161,9 +168,76 @@ struct Bytes {
     bytes: u64,
     /// Whether nobody but the vendor has it.
     is_leaving: AtomicBool,
+    /// Where it is.
+    place: AtomicU8,
+}
+
+/// Where memory can be: not yet anywhere, on its devices, or moved out to host memory.
+const NOWHERE: u8 = 0;
+const RESIDENT: u8 = 1;
+const PARKED: u8 = 2;
+
+impl Bytes {
+    fn shared(&self) -> impl Iterator<Item = usize> {
+        self.places.iter().copied().filter(|place| self.account.devices[*place].shared)
+    }
+
+    /// The vendor has let go of it: the broker is to know. On any thread, also on the vendor's, which must not wait.
+    fn free(&self) {
+        let mut tell = false;
+        for place in self.shared() {
+            tell |= self.account.devices[place].owed.fetch_add(self.bytes, Ordering::AcqRel) == 0;
+        }
+        if tell {
+            self.account.completion.note(Note::MemoryFreed(Arc::clone(&self.account)));
+        }
+    }
+
+    fn parked(&self, change: impl Fn(&AtomicU64)) {
+        let Bytes { account, places, .. } = self;
+        places.iter().for_each(|place| change(account.board.device(*place, DeviceCount::Parked)));
+    }
+}
+
+/// Memory that was moved out, as long as the vendor still has it.
+#[derive(Debug)]
+struct Departing(Arc<Bytes>);
+
+impl Drop for Departing {
+    fn drop(&mut self) {
+        self.0.free();
+    }
 }
 
 impl Held {
+    /// What the broker is asked for before it can be on its devices.
+    pub(crate) fn wish(&self) -> MemoryWish {
+        let Bytes { account, bytes, .. } = &*self.0;
+        MemoryWish::each(self.0.shared().map(|place| account.board.devices()[place]), *bytes)
+    }
+
+    /// The broker has agreed, and it is on its devices.
+    pub(crate) fn arrive(&self) {
+        let Bytes { account, places, bytes, place, .. } = &*self.0;
+        if place.swap(RESIDENT, Ordering::AcqRel) == PARKED {
+            self.0.parked(|parked| _ = parked.fetch_sub(*bytes, Ordering::Relaxed));
+        }
+        for place in places {
+            let used = account.memory(*place).load(Ordering::Relaxed);
+            account.board.device(*place, DeviceCount::PeakMemory).fetch_max(used, Ordering::Relaxed);
+        }
+    }
+
+    /// It is moved out: this object is about to be released. What it had is free when the vendor has destroyed it.
+    pub(crate) fn leave(&self, mem: &Mem) {
+        self.0.place.store(PARKED, Ordering::Release);
+        self.0.parked(|parked| _ = parked.fetch_add(self.0.bytes, Ordering::Relaxed));
+        let departing = Departing(Arc::clone(&self.0));
+        if let Err(error) = mem.on_destruction(Box::new(move || drop(departing))) {
+            debug!(%error, "the end of a memory object will not be noticed");
+        }
+    }
+
     /// Is not given back before the vendor has destroyed this object.
     pub(crate) fn stays_with(&self, mem: &Mem) {
         let bytes = Arc::clone(&self.0);
@@ -176,7 +250,7 @@ impl Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        let Bytes { account, places, bytes, is_leaving } = &*self.0;
+        let Bytes { account, places, bytes, is_leaving, .. } = &*self.0;
         for place in places {
             account.devices[*place].leaving.fetch_add(*bytes, Ordering::Relaxed);
         }
@@ -187,40 +261,42 @@ impl Drop for Held {
 impl Drop for Bytes {
     /// On any thread, also on the vendor's, which must not wait.
     fn drop(&mut self) {
-        let Bytes { account, places, bytes, is_leaving } = self;
-        let on_devices = || places.iter().map(|place| &account.devices[*place]);
-        let mut tell = false;
-        for device in on_devices().filter(|device| device.shared) {
-            tell |= device.owed.fetch_add(*bytes, Ordering::AcqRel) == 0;
+        match *self.place.get_mut() {
+            RESIDENT => self.free(),
+            PARKED => self.parked(|parked| _ = parked.fetch_sub(self.bytes, Ordering::Relaxed)),
+            _ => {}
         }
+        let Bytes { account, places, bytes, is_leaving, .. } = self;
         account.subtract(places, *bytes);
         // Last: whoever finds nothing that is leaving finds all of it free.
         if *is_leaving.get_mut() {
-            for device in on_devices() {
-                device.leaving.fetch_sub(*bytes, Ordering::Release);
+            for place in places {
+                account.devices[*place].leaving.fetch_sub(*bytes, Ordering::Release);
             }
-        }
-        if tell {
-            account.completion.note(Note::MemoryFreed(Arc::clone(account)));
         }
     }
 }
 
 impl Session {
     /// Takes memory for an object of a context. Waits a while if enough is about to be free: the driver has counted what
-    /// was released as free already.
+    /// was released as free already. If the session may be moved, also for others to be moved out.
     pub(super) fn take_memory(&mut self, context: u64, bytes: u64) -> ClResult<Held> {
         let roots = Arc::clone(&self.contexts.get(context)?.roots);
         let begin = Instant::now();
         loop {
             // Before: it may be gone by the time that this has failed.
             let is_leaving = self.account.is_leaving(&roots);
-            match self.account.take(&roots, bytes) {
+            let taken = if self.account.moves() {
+                let counted = self.account.count(&roots, bytes);
+                counted.and_then(|held| self.find_room_for(&held).map(|()| held))
+            } else {
+                self.account.take(&roots, bytes)
+            };
+            match taken {
                 Ok(held) => return Ok(held),
                 Err(_) if is_leaving && begin.elapsed() < PATIENCE => {}
-                Err(TooMuch(reason)) => {
-                    debug!(session = self.link.session(), reason, "no memory");
-                    self.link.push(&ContextNotice { context, message: &reason, private_info: &[] }, &[]);
+                Err(too_much) => {
+                    self.tell_no_memory(context, &too_much);
                     // CL_MEM_OBJECT_ALLOCATION_FAILURE if there is a failure to allocate memory for buffer object.
                     return Err(ClError(CL_MEM_OBJECT_ALLOCATION_FAILURE));
                 }
@@ -229,5 +305,10 @@ impl Session {
             self.completion.lanes().hand_over();
             thread::sleep(NAP);
         }
+    }
+
+    pub(super) fn tell_no_memory(&self, context: u64, TooMuch(reason): &TooMuch) {
+        debug!(session = self.link.session(), reason, "no memory");
+        self.link.push(&ContextNotice { context, message: reason, private_info: &[] }, &[]);
     }
 }

@@ -6,11 +6,14 @@
 //! runs.
 
 use std::collections::HashMap;
-use std::sync::mpsc::{self, Sender};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use rustix::event::{EventfdFlags, eventfd};
 use telecl_net::Stream;
 use tracing::debug;
 
@@ -24,6 +27,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How long to hope that a session which can build the program sooner begins to.
 const RELUCTANCE: Duration = Duration::from_millis(250);
+
+pub(super) const LOST: &str = "the worker cannot reach its broker";
 
 /// What the cache has under a key.
 #[derive(Debug)]
@@ -45,6 +50,8 @@ pub(crate) struct Broker {
     /// Who waits for room.
     room: Mutex<Option<Sender<Result<(), String>>>>,
     wishes: Mutex<Wishes>,
+    /// That the session is to be moved out.
+    eviction: Eviction,
     reader: OnceLock<bool>,
     link: Arc<Link>,
 }
@@ -63,11 +70,33 @@ struct Wishes {
     waiting: HashMap<u64, Sender<Result<(), String>>>,
 }
 
+/// A wish that was sent; it is answered once.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    pub(crate) number: u64,
+    pub(crate) answered: Receiver<Result<(), String>>,
+}
+
+/// That the broker wants the session to be moved out. The executor looks; before it sleeps, it listens as well.
+#[derive(Debug, Default)]
+struct Eviction {
+    asked: AtomicBool,
+    /// Readable when it was asked; made when it is first needed.
+    wake: OnceLock<Option<OwnedFd>>,
+}
+
+impl Eviction {
+    fn wake(&self) -> Option<&OwnedFd> {
+        let make = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok();
+        self.wake.get_or_init(make).as_ref()
+    }
+}
+
 impl Broker {
     pub(crate) fn new(channel: Channel, link: Arc<Link>) -> Arc<Broker> {
         let (sending, lookups, room) = (Mutex::default(), Mutex::default(), Mutex::default());
-        let (wishes, reader) = (Mutex::default(), OnceLock::new());
-        Arc::new(Broker { channel, sending, lookups, room, wishes, reader, link })
+        let (wishes, eviction, reader) = (Mutex::default(), Eviction::default(), OnceLock::new());
+        Arc::new(Broker { channel, sending, lookups, room, wishes, eviction, reader, link })
     }
 
     /// Asks for a program; waits while another session builds it. With `reluctant`, gives others a moment to begin.
@@ -117,11 +146,15 @@ impl Broker {
         answered.recv().unwrap_or_else(|_| Err(lost()))
     }
 
-    /// Asks for memory that the tenant's sessions share; if there is none, says why.
+    /// Asks for memory that sessions share, and waits for it; if there is none, says why.
     pub(crate) fn reserve(self: &Arc<Self>, wish: &MemoryWish) -> Result<(), String> {
-        let lost = || "the worker cannot reach its broker".to_owned();
+        self.ask_for(wish)?.answered.recv().unwrap_or_else(|_| Err(LOST.to_owned()))
+    }
+
+    /// Asks for memory that sessions share.
+    pub(crate) fn ask_for(self: &Arc<Self>, wish: &MemoryWish) -> Result<Asked, String> {
         if !self.listen() {
-            return Err(lost());
+            return Err(LOST.to_owned());
         }
         let (answer, answered) = mpsc::channel();
         let number = {
@@ -131,10 +164,46 @@ impl Broker {
             wishes.waiting.insert(number, answer);
             number
         };
-        if !self.send(Head::new(Kind::Reserve).number(number), &wish.content()) {
-            return Err(lost());
+        if self.send(Head::new(Kind::Reserve).number(number), &wish.content()) {
+            Ok(Asked { number, answered })
+        } else {
+            Err(LOST.to_owned())
         }
-        answered.recv().unwrap_or_else(|_| Err(lost()))
+    }
+
+    /// Does not want to wait any longer. Whether it got the memory is what the answer says, which comes at once.
+    pub(crate) fn withdraw(&self, asked: &Asked) -> Result<(), String> {
+        self.send(Head::new(Kind::Withdraw).number(asked.number), &[]);
+        asked.answered.recv().unwrap_or_else(|_| Err(LOST.to_owned()))
+    }
+
+    /// Whether the session is to be moved out.
+    pub(crate) fn wants_it_out(&self) -> bool {
+        self.eviction.asked.load(Ordering::Acquire)
+    }
+
+    /// Readable when the session is to be moved out, and perhaps once more.
+    pub(crate) fn eviction(&self) -> Option<BorrowedFd<'_>> {
+        self.eviction.wake().map(AsFd::as_fd)
+    }
+
+    /// The executor has heard.
+    pub(crate) fn hear_eviction(&self) {
+        if let Some(wake) = self.eviction.wake() {
+            // Empty if it was something else that woke the executor.
+            let _ = rustix::io::read(wake, &mut [0; 8]);
+        }
+    }
+
+    /// The session's memory objects are in host memory; it took so long.
+    pub(crate) fn moved(&self, took: Duration) {
+        self.eviction.asked.store(false, Ordering::Release);
+        self.send(Head::new(Kind::Moved).number(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX)), &[]);
+    }
+
+    /// The program keeps it from being moved out. It is moved as soon as that has changed, if it is still needed.
+    pub(crate) fn stays(&self) {
+        self.send(Head::new(Kind::Stays), &[]);
     }
 
     /// Needs some of it no more.
@@ -196,6 +265,14 @@ impl Broker {
                 Kind::Refused => self.answer_room(Err(String::from_utf8_lossy(&content).into_owned())),
                 Kind::Reserved => self.answer_wish(head.number, Ok(())),
                 Kind::Denied => self.answer_wish(head.number, Err(String::from_utf8_lossy(&content).into_owned())),
+                Kind::MoveOut => {
+                    self.eviction.asked.store(true, Ordering::Release);
+                    if let Some(wake) = self.eviction.wake() {
+                        // Full means that it is readable already.
+                        let _ = rustix::io::write(wake, &1u64.to_ne_bytes());
+                    }
+                    self.link.board().wake_all();
+                }
                 Kind::Join => {
                     let joined = descriptors
                         .pop()

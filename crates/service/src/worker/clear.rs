@@ -41,6 +41,12 @@ impl Clears {
         !self.last.is_empty()
     }
 
+    /// Waits for all of them.
+    pub(crate) fn finish(&mut self) {
+        // One that failed has ended, too.
+        self.last.drain().for_each(|(_, (_, fill))| _ = fill.wait());
+    }
+
     /// Sees to it that what a queue of the context is given from now on comes after all fills so far; `seen` is the last
     /// that it comes after already.
     pub(crate) fn come_before(&mut self, context: u64, seen: &mut u64, queue: &Queue) {

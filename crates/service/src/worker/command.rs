@@ -9,7 +9,7 @@ use telecl_wire::request::*;
 use super::completion::{Report, Token};
 use super::event::EventEntry;
 use super::link::About;
-use super::memory::{to_usize, to_usizes, within};
+use super::memory::{MemoryEntry, to_usize, to_usizes, within};
 use super::pace::Likeness;
 use super::pending::Weight;
 use super::session::Session;
@@ -151,7 +151,7 @@ impl Session {
             within(request.from_offset, request.size, from_size)?;
             within(request.to_offset, request.size, to_size)?;
             let (from_offset, to_offset) = (to_usize(request.from_offset)?, to_usize(request.to_offset)?);
-            queue.copy_buffer(from, from_offset, to, to_offset, to_usize(request.size)?, order)
+            queue.copy_buffer(&from, from_offset, &to, to_offset, to_usize(request.size)?, order)
         });
     }
 
@@ -173,7 +173,7 @@ impl Session {
                 slice_pitch: request.to_slice_pitch,
             };
             let (from_side, to_side) = (from_side.side_within(from_size)?, to_side.side_within(to_size)?);
-            queue.copy_buffer_rect(from, &from_side, to, &to_side, &region, order)
+            queue.copy_buffer_rect(&from, &from_side, &to, &to_side, &region, order)
         });
     }
 
@@ -181,7 +181,7 @@ impl Session {
         self.enqueue((CopyImage::OPCODE, "CopyImage"), &request.command, false, |session, queue, order| {
             let (from, to) = (session.image(request.from)?.0, session.image(request.to)?.0);
             let (from_origin, to_origin) = (to_usizes(request.from_origin)?, to_usizes(request.to_origin)?);
-            queue.copy_image(from, &from_origin, to, &to_origin, &to_usizes(request.region)?, order)
+            queue.copy_image(&from, &from_origin, &to, &to_origin, &to_usizes(request.region)?, order)
         });
     }
 
@@ -192,7 +192,7 @@ impl Session {
             let (to, size) = session.buffer(request.to)?;
             within(request.to_offset, 0, size)?;
             let part = image_region(request.origin, request.region)?;
-            queue.copy_image_to_buffer(from, &part, to, to_usize(request.to_offset)?, order)
+            queue.copy_image_to_buffer(&from, &part, &to, to_usize(request.to_offset)?, order)
         });
     }
 
@@ -203,7 +203,7 @@ impl Session {
             let (to, _) = session.image(request.to)?;
             within(request.from_offset, 0, size)?;
             let part = image_region(request.origin, request.region)?;
-            queue.copy_buffer_to_image(from, to_usize(request.from_offset)?, to, &part, order)
+            queue.copy_buffer_to_image(&from, to_usize(request.from_offset)?, &to, &part, order)
         });
     }
 
@@ -211,7 +211,7 @@ impl Session {
         self.enqueue((FillBuffer::OPCODE, "FillBuffer"), &request.command, false, |session, queue, order| {
             let (buffer, size) = session.buffer(request.buffer)?;
             within(request.offset, request.size, size)?;
-            queue.fill_buffer(buffer, request.pattern, to_usize(request.offset)?, to_usize(request.size)?, order)
+            queue.fill_buffer(&buffer, request.pattern, to_usize(request.offset)?, to_usize(request.size)?, order)
         });
     }
 
@@ -222,15 +222,17 @@ impl Session {
             for (word, bytes) in color.iter_mut().zip(request.color.chunks_exact(4)) {
                 *word = u32::from_ne_bytes(bytes.try_into().map_err(|_| ClError(CL_INVALID_VALUE))?);
             }
-            queue.fill_image(image, &color, &image_region(request.origin, request.region)?, order)
+            queue.fill_image(&image, &color, &image_region(request.origin, request.region)?, order)
         });
     }
 
     pub(super) fn migrate(&mut self, request: &Migrate<'_>) {
         self.enqueue((Migrate::OPCODE, "Migrate"), &request.command, false, |session, queue, order| {
-            let objects: ClResult<Vec<&Mem>> =
-                request.objects.iter().map(|id| Ok(&*session.memory.get(id)?.mem)).collect();
-            queue.migrate(&objects?, request.flags, order)
+            let objects: ClResult<Vec<_>> =
+                request.objects.iter().map(|id| session.memory.get(id).and_then(MemoryEntry::mem)).collect();
+            let objects = objects?;
+            let objects: Vec<&Mem> = objects.iter().map(|object| &**object).collect();
+            queue.migrate(&objects, request.flags, order)
         });
     }
 

@@ -1,5 +1,6 @@
 //! Contexts, and the image formats they support.
 
+use std::rc::Rc;
 use std::sync::Arc;
 
 use telecl_opencl::{ClError, ClResult, Context, Device, Notify};
@@ -8,6 +9,7 @@ use telecl_wire::Ids;
 use telecl_wire::reply::{self, Format};
 use telecl_wire::request::{CreateContext, ImageFormats, Message};
 
+use super::backing::Home;
 use super::completion::Note;
 use super::session::Session;
 use super::staging::Pool;
@@ -20,6 +22,8 @@ pub(crate) struct ContextEntry {
     pub(super) context: Context,
     /// Host memory for the transfers of its queues.
     pub(super) pool: Pool,
+    /// What its memory objects need of it, also if the program has released it.
+    pub(super) home: Rc<Home>,
     /// The root devices that its memory objects are on.
     pub(super) roots: Arc<[u64]>,
 }
@@ -67,7 +71,9 @@ impl Session {
         let context = Context::new(platform, &devices, Some(notify))?;
         let pool = Pool::new(Arc::clone(&self.link), &context, &devices, self.clearing);
         let roots = request.devices.iter().filter_map(|id| self.root_of(id)).collect();
-        Ok(ContextEntry { context, pool, roots })
+        let device = devices.first().ok_or(ClError(CL_INVALID_DEVICE))?;
+        let home = Home::new(context.clone(), device.clone(), pool.clone());
+        Ok(ContextEntry { context, pool, home, roots })
     }
 
     pub(super) fn context(&self, id: u64) -> ClResult<&Context> {

@@ -36,6 +36,8 @@ const LOOK: Duration = Duration::from_micros(50);
 
 /// How long to sleep before looking again, in case that nobody woke us.
 const NAP: Duration = Duration::from_millis(100);
+/// … if the session may be moved out.
+const LEAVE: Duration = Duration::from_millis(20);
 
 /// A device of the session, as its executor sees it.
 #[derive(Debug)]
@@ -83,12 +85,20 @@ impl Session {
         let entry = self.queues.get(command.queue)?;
         let (gate, out_of_order) = (entry.gate, entry.out_of_order);
         let by_itself = self.counts_commands() && (out_of_order || self.queues.len() > 1);
-        if !self.unset.is_empty() && self.is_blocked(command, all)? {
-            let with_event = out_of_order || self.counts_commands();
-            return Ok(Pass { gate, like, with_event, by_itself, blocked: true });
+        loop {
+            self.be_resident()?;
+            if !self.unset.is_empty() && self.is_blocked(command, all)? {
+                let with_event = out_of_order || self.counts_commands();
+                return Ok(Pass { gate, like, with_event, by_itself, blocked: true });
+            }
+            match self.approach(gate, like, true) {
+                Some(with_event) => {
+                    let with_event = with_event || out_of_order || by_itself;
+                    return Ok(Pass { gate, like, with_event, by_itself, blocked: false });
+                }
+                None => _ = self.leave_if_asked(),
+            }
         }
-        let with_event = self.wait_at(gate, like) || out_of_order || by_itself;
-        Ok(Pass { gate, like, with_event, by_itself, blocked: false })
     }
 
     /// The command was submitted.
@@ -112,10 +122,19 @@ impl Session {
 
     /// Waits until something may be submitted to a device; says whether its event is needed.
     pub(super) fn wait_at(&mut self, gate: usize, like: Likeness) -> bool {
+        self.approach(gate, like, false).unwrap_or(true)
+    }
+
+    /// As [`Session::wait_at`]. With `leaves`, does not wait if the session is to be moved out and can be; then there is no
+    /// answer.
+    fn approach(&mut self, gate: usize, like: Likeness, leaves: bool) -> Option<bool> {
         // Those that wait count, too. One goes at any rate: it may be what the program waits for before it sets its event.
         let blocked = u32::try_from(self.blocked.len()).unwrap_or(u32::MAX);
         let most = self.limits.commands.saturating_sub(blocked).max(1);
         loop {
+            if leaves && self.broker.wants_it_out() && self.may_leave() {
+                return None;
+            }
             let Gate { turns, pacer, unused, contended } = &mut self.gates[gate];
             *unused = None;
             turns.wake_up();
@@ -135,14 +154,14 @@ impl Session {
                     continue;
                 }
                 Standing::Nothing | Standing::Resting => {
-                    self.wait_for_turn(gate);
+                    self.wait_for_turn(gate, leaves);
                     continue;
                 }
             };
             *contended = if is_alone { contended.filter(|at| at.elapsed() < A_MOMENT) } else { Some(Instant::now()) };
             let budget = if contended.is_some() { SHARED } else { ALONE };
             match pacer.next(like, budget, most) {
-                Step::Go { with_event } => return with_event,
+                Step::Go { with_event } => return Some(with_event),
                 Step::Wait => self.wait_for_oldest(gate),
             }
         }
@@ -160,8 +179,22 @@ impl Session {
         }
     }
 
-    fn wait_for_turn(&mut self, gate: usize) {
+    /// Nothing more is to be submitted for a while: waits for what is under way, and leaves the device to others.
+    pub(super) fn drain(&mut self, gate: usize) {
         let turns = Arc::clone(&self.gates[gate].turns);
+        self.seal(gate);
+        self.wait_while(|| turns.is_active(), || _ = turns.wait_until_drained(NAP));
+        turns.decline();
+        turns.fall_asleep();
+        turns.wake_up();
+    }
+
+    /// Returns without a turn if the session may leave and is to be moved out.
+    fn wait_for_turn(&mut self, gate: usize, leaves: bool) {
+        let turns = Arc::clone(&self.gates[gate].turns);
+        let broker = Arc::clone(&self.broker);
+        // Nobody wakes those who were just about to sleep.
+        let (leaves, nap) = if leaves && self.may_leave() { (true, LEAVE) } else { (false, NAP) };
         let begin = Instant::now();
         turns.want();
         turns.ask();
@@ -170,9 +203,12 @@ impl Session {
             .iter()
             .filter(|other| !Arc::ptr_eq(&other.turns, &turns))
             .for_each(|other| other.turns.fall_asleep());
-        self.wait_while(|| turns.standing() == Standing::Nothing, || turns.await_turn(NAP));
+        let waits = || turns.standing() == Standing::Nothing && !(leaves && broker.wants_it_out());
+        self.wait_while(waits, || turns.await_turn(nap));
         self.gates.iter().for_each(|other| other.turns.wake_up());
-        turns.begin_turn(begin.elapsed());
+        if turns.standing() != Standing::Nothing {
+            turns.begin_turn(begin.elapsed());
+        }
     }
 
     fn wait_for_oldest(&mut self, gate: usize) {
@@ -187,7 +223,7 @@ impl Session {
     }
 
     /// Waits, with what is to be reported meanwhile reported: looks for a while, then sleeps.
-    fn wait_while(&mut self, mut waits: impl FnMut() -> bool, mut sleep: impl FnMut()) {
+    pub(super) fn wait_while(&mut self, mut waits: impl FnMut() -> bool, mut sleep: impl FnMut()) {
         if self.unflushed {
             self.flush_queues();
         }

@@ -1,15 +1,18 @@
 //! Kernels and their arguments.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::ffi::CString;
+use std::rc::{self, Rc};
 use std::sync::{Arc, Weak};
 
-use telecl_opencl::{ClError, ClResult, Kernel, Mem, Queue, Sampler};
+use telecl_opencl::{ClError, ClResult, Kernel, Queue, Sampler};
 use telecl_sys::*;
 use telecl_wire::reply::ArgKind;
 use telecl_wire::request::{Arg, ArgForm, CloneKernel, CreateKernel, Message, SetArgs};
 
 use super::account::Held;
+use super::backing::Backing;
 use super::link::About;
 use super::memory::to_usize;
 use super::report::Param;
@@ -33,9 +36,13 @@ pub(crate) struct KernelEntry {
     memory: Option<Arc<[Held]>>,
 }
 
+/// The generation of what is not set.
+const NEVER: u64 = u64::MAX;
+
 #[derive(Clone, Debug)]
 enum Object {
-    Memory(Weak<Mem>),
+    /// With the generation of the vendor's object that is set.
+    Memory(rc::Weak<Backing>, Cell<u64>),
     Sampler(Weak<Sampler>),
     Queue(Weak<Queue>),
 }
@@ -43,7 +50,7 @@ enum Object {
 impl Object {
     fn is_alive(&self) -> bool {
         match self {
-            Object::Memory(mem) => mem.strong_count() > 0,
+            Object::Memory(backing, _) => backing.strong_count() > 0,
             Object::Sampler(sampler) => sampler.strong_count() > 0,
             Object::Queue(queue) => queue.strong_count() > 0,
         }
@@ -57,11 +64,24 @@ impl KernelEntry {
         if let Some(error) = self.refused.values().next() {
             return Err(*error);
         }
-        if self.objects.values().all(Object::is_alive) {
-            Ok(&self.kernel)
-        } else {
-            Err(ClError(CL_INVALID_KERNEL_ARGS))
+        if !self.objects.values().all(Object::is_alive) {
+            return Err(ClError(CL_INVALID_KERNEL_ARGS));
         }
+        self.set_moved()?;
+        Ok(&self.kernel)
+    }
+
+    /// Sets those arguments again that were made again since they were set.
+    fn set_moved(&self) -> ClResult<()> {
+        for (index, object) in &self.objects {
+            let Object::Memory(backing, set) = object else { continue };
+            let Some(backing) = backing.upgrade() else { continue };
+            if backing.generation() != set.get() {
+                self.kernel.set_arg_mem(*index, Some(&*backing.mem()?))?;
+                set.set(backing.generation());
+            }
+        }
+        Ok(())
     }
 
     /// Refuses bytes for an argument that is known to be something else, which a driver would take for a handle, and
@@ -97,12 +117,12 @@ impl KernelEntry {
             return Err(ClError(CL_INVALID_ARG_SIZE));
         }
         match target {
-            Target::Memory(mem) => self.kernel.set_arg_mem(arg.index, Some(mem))?,
+            Target::Memory(backing) => self.kernel.set_arg_mem(arg.index, Some(&*backing.mem()?))?,
             Target::Sampler(sampler) => self.kernel.set_arg_sampler(arg.index, sampler)?,
             Target::Queue(queue) => self.kernel.set_arg_queue(arg.index, queue)?,
         }
         let object = match target {
-            Target::Memory(mem) => Object::Memory(Arc::downgrade(mem)),
+            Target::Memory(backing) => Object::Memory(Rc::downgrade(backing), Cell::new(backing.generation())),
             Target::Sampler(sampler) => Object::Sampler(Arc::downgrade(sampler)),
             Target::Queue(queue) => Object::Queue(Arc::downgrade(queue)),
         };
@@ -127,7 +147,7 @@ impl KernelEntry {
 
 /// An object that becomes an argument.
 enum Target {
-    Memory(Arc<Mem>),
+    Memory(Rc<Backing>),
     Sampler(Arc<Sampler>),
     Queue(Arc<Queue>),
 }
@@ -149,7 +169,8 @@ impl Session {
     }
 
     pub(super) fn clone_kernel(&mut self, request: &CloneKernel) {
-        let made = self.kernels.get(request.source).and_then(|source| {
+        let resident = self.be_resident();
+        let made = resident.and_then(|()| self.kernels.get(request.source)).and_then(|source| {
             let kernel = source.runnable()?.duplicate()?;
             let (params, objects) = (source.params.clone(), source.objects.clone());
             let (refused, memory) = (HashMap::default(), source.memory.clone());
@@ -170,6 +191,10 @@ impl Session {
 
     /// Sets all arguments that can be set, as separate calls would, and says what went wrong first.
     pub(super) fn try_set_args(&mut self, kernel: u64, args: &[Arg<'_>]) -> ClResult<()> {
+        if self.is_moved_out() && args.iter().any(|arg| matches!(arg.form, ArgForm::Memory | ArgForm::GuessMemory)) {
+            // If there is no room now, those that are known to be memory are set when there is, before a run.
+            let _ = self.be_resident();
+        }
         let mut first = self.kernels.get(kernel).map(|_| ());
         for arg in args {
             let set = self.set_arg(kernel, arg);
@@ -190,7 +215,7 @@ impl Session {
     fn set_arg(&mut self, kernel: u64, arg: &Arg<'_>) -> ClResult<()> {
         let target = match arg.form {
             ArgForm::Memory | ArgForm::GuessMemory => {
-                Some(self.memory.get(arg.object).map(|entry| Target::Memory(Arc::clone(&entry.mem))))
+                Some(self.memory.get(arg.object).map(|entry| Target::Memory(Rc::clone(&entry.backing))))
             }
             ArgForm::Sampler | ArgForm::GuessSampler => {
                 Some(self.samplers.get(arg.object).map(|sampler| Target::Sampler(Arc::clone(sampler))))
@@ -204,6 +229,10 @@ impl Session {
         match (arg.form, target) {
             (ArgForm::GuessMemory | ArgForm::GuessSampler | ArgForm::GuessQueue, Some(target)) => {
                 entry.set_guess(arg, target)
+            }
+            (ArgForm::Memory, Some(Ok(Target::Memory(backing)))) if backing.mem().is_err() => {
+                entry.objects.insert(arg.index, Object::Memory(Rc::downgrade(&backing), Cell::new(NEVER)));
+                Ok(())
             }
             (_, Some(target)) => entry.set_object(arg, &target?),
             (ArgForm::Local, None) => {

@@ -1,13 +1,14 @@
 //! Buffers, images and pipes.
 
-use std::sync::Arc;
+use std::cell::Ref;
+use std::rc::Rc;
 
 use telecl_opencl::{ClError, ClResult, Mem, info};
 use telecl_sys::*;
 use telecl_wire::Ids;
 use telecl_wire::request::{CreateBuffer, CreateImage, CreatePipe, CreateSubBuffer, Message};
 
-use super::account::Held;
+use super::backing::{Backing, Recipe};
 use super::clear::{clear_buffer, clear_image};
 use super::session::Session;
 
@@ -19,17 +20,18 @@ const DRIVER_FLAGS: u64 = CL_MEM_USE_HOST_PTR | CL_MEM_ALLOC_HOST_PTR | CL_MEM_C
 /// A buffer's address seen by devices, of cl_ext_buffer_device_address.
 const DEVICE_PRIVATE_ADDRESS: u64 = 0x5000;
 
+/// Flags that would keep the worker from its objects' content, if it has to move them. The driver sees to it that the
+/// program keeps to them.
+const HOST_ACCESS: u64 = CL_MEM_HOST_WRITE_ONLY | CL_MEM_HOST_READ_ONLY | CL_MEM_HOST_NO_ACCESS;
+
 #[derive(Debug)]
 pub(crate) struct MemoryEntry {
     /// Kernels that have it as an argument hold weak references, so that they can tell when it is gone.
-    pub(super) mem: Arc<Mem>,
+    pub(super) backing: Rc<Backing>,
     /// The context it belongs to, which is told if something goes wrong with it.
     pub(super) context: u64,
     /// Of a buffer: its length. Of an image: the bytes of a pixel.
     pub(super) shape: Shape,
-    /// What it takes of the devices' memory; what is made of another object keeps that one's. After the object, so that
-    /// it is given back after it.
-    held: Arc<Held>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -40,15 +42,9 @@ pub(crate) enum Shape {
 }
 
 impl MemoryEntry {
-    /// Of new memory.
-    fn new(mem: Mem, context: u64, shape: Shape, held: Held) -> MemoryEntry {
-        held.stays_with(&mem);
-        MemoryEntry { mem: Arc::new(mem), context, shape, held: Arc::new(held) }
-    }
-
-    /// Made of another object.
-    fn of(parent: &MemoryEntry, mem: Mem, context: u64, shape: Shape) -> MemoryEntry {
-        MemoryEntry { mem: Arc::new(mem), context, shape, held: Arc::clone(&parent.held) }
+    /// The vendor's object, as long as the session is not moved out.
+    pub(super) fn mem(&self) -> ClResult<Ref<'_, Mem>> {
+        self.backing.mem()
     }
 }
 
@@ -66,14 +62,16 @@ impl Session {
         }
         let properties = memory_properties(request.properties)?;
         let held = self.take_memory(request.context, request.size)?;
-        let flags = request.flags & !DRIVER_FLAGS;
+        let flags = self.vendor_flags(request.flags);
         let mem = self.make_cleared(
             request.context,
             (content, size),
             |context, content| context.create_buffer(flags, size, content, &properties),
             |queue, mem| clear_buffer(queue, mem, size),
         )?;
-        Ok(MemoryEntry::new(mem, request.context, Shape::Buffer { size: request.size }, held))
+        let recipe = if properties.is_empty() { Recipe::Buffer { flags, size } } else { Recipe::Unique };
+        let backing = Backing::new(mem, recipe, &self.contexts.get(request.context)?.home, held);
+        Ok(self.entry(backing, request.context, Shape::Buffer { size: request.size }))
     }
 
     pub(super) fn create_sub_buffer(&mut self, request: &CreateSubBuffer) {
@@ -83,14 +81,19 @@ impl Session {
         self.memory.insert(request.id, made);
     }
 
-    fn make_sub_buffer(&self, request: &CreateSubBuffer) -> ClResult<MemoryEntry> {
+    fn make_sub_buffer(&mut self, request: &CreateSubBuffer) -> ClResult<MemoryEntry> {
+        self.be_resident()?;
         let entry = self.memory.get(request.parent)?;
         let (parent, parent_size) = self.buffer(request.parent)?;
         // CL_INVALID_VALUE if the region specified by (origin, size) is out of bounds in buffer.
         within(request.origin, request.size, parent_size)?;
         let (origin, size) = (to_usize(request.origin)?, to_usize(request.size)?);
-        let mem = parent.create_sub_buffer(request.flags & !DRIVER_FLAGS, origin, size)?;
-        Ok(MemoryEntry::of(entry, mem, entry.context, Shape::Buffer { size: request.size }))
+        let flags = self.vendor_flags(request.flags);
+        let mem = parent.create_sub_buffer(flags, origin, size)?;
+        let (home, context) = (entry.backing.home(), entry.context);
+        let backing = Backing::of(&entry.backing, mem, Recipe::SubBuffer { flags, origin, size }, home);
+        drop(parent);
+        Ok(self.entry(backing, context, Shape::Buffer { size: request.size }))
     }
 
     pub(super) fn create_image(&mut self, request: &CreateImage<'_>, content: Option<&[u8]>) {
@@ -121,14 +124,17 @@ impl Session {
             // Packed, whatever pitches the program's memory had.
             (desc.image_row_pitch, desc.image_slice_pitch) = (0, 0);
         }
-        let flags = request.flags & !DRIVER_FLAGS;
+        let flags = self.vendor_flags(request.flags);
         let properties = memory_properties(request.properties)?;
         if wire.parent != 0 {
+            self.be_resident()?;
             let parent = self.memory.get(wire.parent)?;
-            let context = self.context(request.context)?;
-            let mem = context.create_image(flags, &format, &desc, Some(&parent.mem), content, &properties)?;
-            let shape = image_shape(&mem)?;
-            return Ok(MemoryEntry::of(parent, mem, request.context, shape));
+            let home = &self.contexts.get(request.context)?.home;
+            let mem = home.context.create_image(flags, &format, &desc, Some(&*parent.mem()?), content, &properties)?;
+            let (shape, _) = image_shape(&mem)?;
+            let recipe = if properties.is_empty() { Recipe::ImageOf { flags, format, desc } } else { Recipe::Unique };
+            let backing = Backing::of(&parent.backing, mem, recipe, home);
+            return Ok(self.entry(backing, request.context, shape));
         }
         // What cannot be counted is not made.
         let size = image_size(&format, &desc).ok_or(ClError(CL_INVALID_IMAGE_FORMAT_DESCRIPTOR))?;
@@ -140,8 +146,13 @@ impl Session {
             |context, content| context.create_image(flags, &format, &desc, None, content, &properties),
             |queue, mem| clear_image(queue, mem, extent),
         )?;
-        let shape = image_shape(&mem)?;
-        Ok(MemoryEntry::new(mem, request.context, shape, held))
+        let (shape, element) = image_shape(&mem)?;
+        let recipe = match properties.is_empty() {
+            true => Recipe::Image { flags, format, desc, extent, element },
+            false => Recipe::Unique,
+        };
+        let backing = Backing::new(mem, recipe, &self.contexts.get(request.context)?.home, held);
+        Ok(self.entry(backing, request.context, shape))
     }
 
     pub(super) fn create_pipe(&mut self, request: &CreatePipe) {
@@ -154,35 +165,59 @@ impl Session {
     fn make_pipe(&mut self, request: &CreatePipe) -> ClResult<MemoryEntry> {
         let size = u64::from(request.packet_size) * u64::from(request.max_packets);
         let held = self.take_memory(request.context, size)?;
-        let (context, flags) = (self.context(request.context)?, request.flags & !DRIVER_FLAGS);
-        let mem = context.create_pipe(flags, request.packet_size, request.max_packets)?;
-        Ok(MemoryEntry::new(mem, request.context, Shape::Pipe, held))
+        let (home, flags) = (&self.contexts.get(request.context)?.home, request.flags & !DRIVER_FLAGS);
+        let mem = home.context.create_pipe(flags, request.packet_size, request.max_packets)?;
+        let backing = Backing::new(mem, Recipe::Unique, home, held);
+        Ok(self.entry(backing, request.context, Shape::Pipe))
+    }
+
+    fn vendor_flags(&self, flags: u64) -> u64 {
+        flags & !DRIVER_FLAGS & !(if self.account.moves() { HOST_ACCESS } else { 0 })
+    }
+
+    fn entry(&mut self, backing: Rc<Backing>, context: u64, shape: Shape) -> MemoryEntry {
+        if self.account.moves() {
+            self.backings.add(&backing);
+        }
+        MemoryEntry { backing, context, shape }
     }
 
     /// A buffer and its length; an image is not one.
-    pub(super) fn buffer(&self, id: u64) -> ClResult<(&Mem, u64)> {
-        let entry = self.memory.get(id)?;
-        match entry.shape {
-            Shape::Buffer { size } => Ok((&entry.mem, size)),
+    pub(super) fn buffer(&self, id: u64) -> ClResult<(Ref<'_, Mem>, u64)> {
+        let size = self.buffer_size(id)?;
+        Ok((self.memory.get(id)?.mem()?, size))
+    }
+
+    /// An image and the bytes of its pixels.
+    pub(super) fn image(&self, id: u64) -> ClResult<(Ref<'_, Mem>, usize)> {
+        let element = self.pixel_size(id)?;
+        Ok((self.memory.get(id)?.mem()?, element))
+    }
+
+    /// As [`Session::buffer`], also while the session is moved out.
+    pub(super) fn buffer_size(&self, id: u64) -> ClResult<u64> {
+        match self.memory.get(id)?.shape {
+            Shape::Buffer { size } => Ok(size),
             Shape::Image { .. } | Shape::Pipe => Err(ClError(CL_INVALID_MEM_OBJECT)),
         }
     }
 
-    /// An image and the bytes of its pixels.
-    pub(super) fn image(&self, id: u64) -> ClResult<(&Mem, usize)> {
-        let entry = self.memory.get(id)?;
-        match entry.shape {
-            Shape::Image { element } => Ok((&entry.mem, element)),
+    /// As [`Session::image`], also while the session is moved out.
+    pub(super) fn pixel_size(&self, id: u64) -> ClResult<usize> {
+        match self.memory.get(id)?.shape {
+            Shape::Image { element } => Ok(element),
             Shape::Buffer { .. } | Shape::Pipe => Err(ClError(CL_INVALID_MEM_OBJECT)),
         }
     }
 }
 
-fn image_shape(mem: &Mem) -> ClResult<Shape> {
+/// With the bytes of a pixel.
+fn image_shape(mem: &Mem) -> ClResult<(Shape, usize)> {
     let element = mem.image_info(CL_IMAGE_ELEMENT_SIZE).ok().and_then(|bytes| info::number(&bytes));
     let element = element.and_then(|size| usize::try_from(size).ok()).filter(|&size| size > 0);
     // Without it no transfer could be checked.
-    Ok(Shape::Image { element: element.ok_or(ClError(CL_IMAGE_FORMAT_NOT_SUPPORTED))? })
+    let element = element.ok_or(ClError(CL_IMAGE_FORMAT_NOT_SUPPORTED))?;
+    Ok((Shape::Image { element }, element))
 }
 
 /// Properties that may go to the vendor. Most others import memory by a handle of this process.

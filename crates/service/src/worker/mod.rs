@@ -9,6 +9,7 @@
 //! to the vendor, and what a vendor's driver makes of the rest hurts only this process.
 
 mod account;
+mod backing;
 mod broker;
 mod build;
 mod clear;
@@ -25,6 +26,7 @@ mod inventory;
 mod kernel;
 mod link;
 mod memory;
+mod moving;
 mod numa;
 mod output;
 mod pace;

@@ -10,7 +10,11 @@ use super::session::Session;
 const CL_DEVICE_TELECL_MEMORY_USED: u32 = 0x54C5;
 
 impl Session {
-    pub(super) fn query(&self, request: &Query<'_>) {
+    pub(super) fn query(&mut self, request: &Query<'_>) {
+        if self.is_moved_out() && matches!(request.target, Target::Memory | Target::Image | Target::Pipe) {
+            // If there is no room for it, that is the answer.
+            let _ = self.be_resident();
+        }
         self.link.answer("Query", request.call, &self.ask(request));
     }
 
@@ -32,9 +36,9 @@ impl Session {
             Target::Device => self.devices.get(object)?.info(param),
             Target::Context => self.context(object)?.info(param),
             Target::Queue => self.queues.get(object)?.queue.info(param),
-            Target::Memory => self.memory.get(object)?.mem.info(param),
-            Target::Image => self.memory.get(object)?.mem.image_info(param),
-            Target::Pipe => self.memory.get(object)?.mem.pipe_info(param),
+            Target::Memory => self.memory.get(object)?.mem()?.info(param),
+            Target::Image => self.memory.get(object)?.mem()?.image_info(param),
+            Target::Pipe => self.memory.get(object)?.mem()?.pipe_info(param),
             Target::Sampler => self.samplers.get(object)?.info(param),
             Target::Program => self.program(object)?.info(param),
             Target::ProgramBuild => self.program(object)?.build_info(self.devices.get(request.device)?, param),

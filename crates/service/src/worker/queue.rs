@@ -169,7 +169,8 @@ impl Session {
     pub(super) fn release_queue(&mut self, id: u64) {
         self.enqueue_open_read(id);
         if let Ok(entry) = self.queues.get(id) {
-            if entry.ends.keeps()
+            // Otherwise nobody would notice that the device is free.
+            if (entry.ends.keeps() || entry.ends.needs_seal())
                 && let Ok(Some(marker)) = entry.queue.marker(&Order::new().with_event())
             {
                 entry.ends.note_command();

@@ -17,6 +17,7 @@ use telecl_wire::{DecodeError, Header, Request, decode};
 use tracing::{debug, warn};
 
 use super::account::Account;
+use super::backing::Backings;
 use super::broker::Broker;
 use super::clear::{Clearing, Clears};
 use super::completion::Completion;
@@ -28,6 +29,7 @@ use super::inventory;
 use super::kernel::KernelEntry;
 use super::link::Link;
 use super::memory::MemoryEntry;
+use super::moving::Residence;
 use super::numa::Nearness;
 use super::output::Output;
 use super::patience::{Activity, Patience};
@@ -95,6 +97,9 @@ pub(crate) struct Session {
     pub(super) board: Arc<SessionBoard>,
     /// What memory it has.
     pub(super) account: Arc<Account>,
+    /// All memory objects, if the session may be moved, and where they are.
+    pub(super) backings: Backings,
+    pub(super) residence: Residence,
     pub(super) clearing: Clearing,
     pub(super) clears: Clears,
 }
@@ -225,6 +230,8 @@ impl Session {
             limits,
             board,
             account,
+            backings: Backings::default(),
+            residence: Residence::default(),
             clearing: Clearing::WhereNeeded,
             clears: Clears::default(),
         })
@@ -255,7 +262,7 @@ impl Session {
                         continue;
                     } else {
                         self.leave_turns();
-                        let progress = receiver.wait();
+                        let progress = self.sleep(&mut receiver);
                         self.take_turns_back();
                         progress
                     }
@@ -298,6 +305,7 @@ impl Session {
             spin.arrived();
         }
         self.look_after_turns();
+        self.leave_if_resting();
         if !(open && processors_are_few()) && spin.turn() {
             return true;
         }

@@ -51,7 +51,7 @@ pub(crate) struct OpenRead {
     unit: u64,
     parts: Peekable<Parts>,
     /// What it reads, which the program may release before it is enqueued as a whole.
-    mem: Arc<Mem>,
+    mem: Mem,
     /// What all parts wait for.
     waits: Vec<Arc<Event>>,
     /// Events of the program among what they wait for, if they were not set when the read came.
@@ -108,7 +108,7 @@ enum Supply {
 impl Session {
     pub(super) fn read_buffer(&mut self, request: &ReadBuffer<'_>) {
         let about = (ReadBuffer::OPCODE, "ReadBuffer");
-        let checked = self.buffer(request.buffer).and_then(|(_, all)| within(request.offset, request.size, all));
+        let checked = self.buffer_size(request.buffer).and_then(|all| within(request.offset, request.size, all));
         let source = ReadSource::Buffer { buffer: request.buffer, offset: request.offset };
         self.read(about, &request.command, checked.map(|()| (source, 1)), [request.size, 1, 1]);
     }
@@ -117,7 +117,7 @@ impl Session {
         let about = (ReadRect::OPCODE, "ReadRect");
         let ReadRect { buffer, origin, region, row_pitch, slice_pitch, .. } = *request;
         let rect = Rect { origin, region, row_pitch, slice_pitch };
-        let side = self.buffer(buffer).and_then(|(_, all)| rect.side_within(all));
+        let side = self.buffer_size(buffer).and_then(|all| rect.side_within(all));
         let source = side.map(|side| (ReadSource::Rect { buffer, origin, side }, 1));
         self.read(about, &request.command, source, region);
     }
@@ -125,7 +125,7 @@ impl Session {
     pub(super) fn read_image(&mut self, request: &ReadImage<'_>) {
         let about = (ReadImage::OPCODE, "ReadImage");
         let ReadImage { image, origin, region, .. } = *request;
-        let element = image_region(origin, region).and_then(|_| self.image(image).map(|(_, element)| element));
+        let element = image_region(origin, region).and_then(|_| self.pixel_size(image));
         let source = element.map(|element| (ReadSource::Image { image, origin }, element as u64));
         self.read(about, &request.command, source, region);
     }
@@ -194,7 +194,7 @@ impl Session {
         else {
             return false;
         };
-        if side.read_buffer_blocking(buffer, offset, bytes).is_err() {
+        if side.read_buffer_blocking(&buffer, offset, bytes).is_err() {
             return false;
         }
         self.link.push(&Data { event: command.event, region: Region::linear(0, size) }, bytes);
@@ -211,7 +211,7 @@ impl Session {
         size: [u64; 3],
     ) -> ClResult<OpenRead> {
         let entry = self.queues.get(command.queue)?;
-        let mem = Arc::clone(&self.memory.get(source.id())?.mem);
+        let mem = self.memory.get(source.id())?.mem()?.clone();
         let (_, mut after) = self.order_after(command)?;
         let waits = command.waits.iter().filter_map(|id| self.events.get(id).ok());
         let waits = waits.map(|entry| Arc::clone(&entry.event)).collect();
@@ -370,6 +370,15 @@ impl Session {
         self.close_read(queue, *read);
     }
 
+    /// Enqueues what is left of all open reads.
+    pub(super) fn enqueue_open_reads(&mut self) {
+        while let Some(queue) = self.open_reads.last().copied() {
+            self.enqueue_open_read(queue);
+            // Also of a queue that is gone.
+            self.open_reads.retain(|open| *open != queue);
+        }
+    }
+
     /// As [`Session::enqueue_open_read`], for the queue whose open read has this event.
     pub(super) fn enqueue_open_read_of(&mut self, event: u64) {
         let queue = self.open_reads.iter().copied().find(|&queue| {
@@ -474,7 +483,7 @@ impl Session {
         self.write(about, &request.command, request.last, chunk.len(), |session, queue, order| {
             let (buffer, size) = session.buffer(request.buffer)?;
             within(request.offset, chunk.len() as u64, size)?;
-            vendor::write_buffer(queue, buffer, to_usize(request.offset)?, chunk, order)
+            vendor::write_buffer(queue, &buffer, to_usize(request.offset)?, chunk, order)
         });
     }
 
@@ -496,8 +505,8 @@ impl Session {
         let (buffer, size) = self.buffer(request.buffer)?;
         within(request.offset, chunk.len() as u64, size)?;
         let offset = to_usize(request.offset)?;
-        vendor::write_buffer_unwatched(&entry.queue, &entry.ends, buffer, offset, chunk, &order)?;
-        drop(order);
+        vendor::write_buffer_unwatched(&entry.queue, &entry.ends, &buffer, offset, chunk, &order)?;
+        drop((order, buffer));
         // Otherwise the next command's event will do.
         let counted = pass.with_event && self.counts_commands();
         let event = if counted { self.queues.get_mut(command.queue)?.seal() } else { None };
@@ -517,7 +526,7 @@ impl Session {
                 slice_pitch: request.slice_pitch,
             };
             let side = rect.side_within(size)?;
-            vendor::write_rect(queue, buffer, &side, &to_usizes(request.region)?, chunk, order)
+            vendor::write_rect(queue, &buffer, &side, &to_usizes(request.region)?, chunk, order)
         });
     }
 
@@ -526,7 +535,7 @@ impl Session {
         self.write(about, &request.command, request.last, chunk.len(), |session, queue, order| {
             let (image, element) = session.image(request.image)?;
             let part = image_region(request.origin, request.region)?;
-            vendor::write_image(queue, image, &part, element, chunk, order)
+            vendor::write_image(queue, &image, &part, element, chunk, order)
         });
     }
 

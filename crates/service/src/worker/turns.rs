@@ -98,7 +98,9 @@ impl Turns {
             return;
         }
         if let Some(since) = meter.since.take() {
-            let busy = now().saturating_sub(since);
+            let now = now();
+            let busy = now.saturating_sub(since);
+            self.board.device(self.place, DeviceCount::LastUsed).store(now, Ordering::Relaxed);
             meter.total += busy;
             meter.last = Some(busy);
             // In this order: whoever reads meanwhile sees too little for a moment, and never the same time twice.
@@ -195,6 +197,15 @@ impl Turns {
         let _telling = self.telling();
         if !self.asked.swap(true, Ordering::SeqCst) {
             self.tell(Kind::Wants, &[]);
+        }
+    }
+
+    /// The executor waits for something else first: does not want the turn that it may have asked for.
+    pub(crate) fn decline(&self) {
+        let _telling = self.telling();
+        self.wanting.store(false, Ordering::SeqCst);
+        if self.asked.swap(false, Ordering::SeqCst) {
+            self.tell(Kind::WantsNot, &[]);
         }
     }
 

@@ -170,6 +170,17 @@ impl InFlight {
         &self.event
     }
 
+    /// Waits for the end of the transfer.
+    pub(crate) fn wait(mut self) -> ClResult<Chunk> {
+        let waited = self.event.wait();
+        if waited.is_err() && !self.event.status().is_ok_and(|status| status < CL_COMPLETE) {
+            // Who knows what the device still does with the memory.
+            return Err(waited.err().unwrap_or(ClError(CL_OUT_OF_RESOURCES)));
+        }
+        let chunk = self.chunk.take();
+        waited.and_then(|()| chunk.ok_or(ClError(CL_OUT_OF_RESOURCES)))
+    }
+
     /// Frees the memory when the transfer has ended.
     pub(crate) fn then_free(mut self, ends: &Ends) {
         if let Some(chunk) = self.chunk.take() {
