@@ -26,6 +26,8 @@ struct Contender {
     sessions: u32,
     /// Whether one of them is of the kind that soon has enough.
     brief: bool,
+    /// Whether all of them are.
+    only_brief: bool,
     woke: bool,
 }
 
@@ -94,12 +96,16 @@ impl Scheduler {
         let turns = weights.saturating_mul(u128::from(chosen.sessions)).max(1);
         let part = self.settings.round.as_nanos().saturating_mul(u128::from(chosen.weight.get())) / turns;
         let part = Duration::from_nanos(u64::try_from(part).unwrap_or(u64::MAX)).clamp(shortest, self.settings.round);
-        let brief = peers.iter().filter(|one| one.brief && one.tenant != chosen.tenant).map(|one| one.spent).min();
-        match brief {
-            Some(spent) => part.min(self.until_first(spent, chosen.spent, chosen.weight)),
-            None if chosen.brief && chosen.sessions > 1 => shortest,
-            None => part,
+        if peers.iter().all(|one| one.only_brief) {
+            // All of them run one command at a time. To change after each would cost more than most of them take.
+            return self.settings.together;
         }
+        if chosen.only_brief {
+            // Who has had one command, and takes no more for now, is the sooner next again.
+            return self.settings.switch.max(LEAST);
+        }
+        let brief = peers.iter().filter(|one| one.brief && one.tenant != chosen.tenant).map(|one| one.spent).min();
+        brief.map_or(part, |spent| part.min(self.until_first(spent, chosen.spent, chosen.weight)))
     }
 
     /// How much a tenant may use before one that has had `other` goes first. Less than it costs to change sessions is not
@@ -139,6 +145,8 @@ impl Scheduler {
             began: now,
             slice: limit,
             stopped: None,
+            contended: None,
+            alone: limit.is_none(),
             tenant: chosen.tenant,
             level: chosen.level,
             aged,
@@ -165,6 +173,11 @@ impl Scheduler {
         let Some(cause) = cause.min_by_key(|one| (Reverse(one.level), one.spent, one.since, one.tenant)) else {
             return Decision::Busy { until: wishes().map(|(at, _)| at).min() };
         };
+        if turn.slice.is_none() && cause.level == turn.level && self.are_brief(cause, turn) {
+            let slice = self.settings.together;
+            self.turn = Some(Turn { slice: Some(slice), contended: Some(now), ..turn });
+            return Decision::Limit { session: turn.session, slice };
+        }
         if cause.level == turn.level && self.first_at(cause, turn).is_some_and(|at| at <= now) {
             self.promised = Some(cause.tenant);
         }
@@ -172,7 +185,7 @@ impl Scheduler {
     }
 
     fn stop(&mut self, turn: Turn, now: Instant) -> Decision {
-        self.turn = Some(Turn { stopped: Some(now), ..turn });
+        self.turn = Some(Turn { stopped: Some(now), contended: turn.contended.or(Some(now)), ..turn });
         Decision::Stop { session: turn.session }
     }
 
@@ -200,7 +213,15 @@ impl Scheduler {
     fn first_at(&self, one: &Contender, turn: Turn) -> Option<Instant> {
         let entry = self.tenants.get(&turn.tenant).filter(|_| one.tenant != turn.tenant)?;
         let left = self.until_first(one.spent, entry.spent, entry.share.weight);
-        turn.began.checked_add(turn.charged)?.checked_add(left)
+        let least = if self.are_brief(one, turn) { self.settings.together } else { LEAST };
+        let left = left.max(least);
+        turn.contended.or_else(|| turn.began.checked_add(turn.charged))?.checked_add(left)
+    }
+
+    /// Whether a contender, and the session that has the device, both run one command at a time.
+    fn are_brief(&self, one: &Contender, turn: Turn) -> bool {
+        let session = self.tenants.get(&turn.tenant).and_then(|entry| entry.sessions.get(&turn.session));
+        one.only_brief && session.is_some_and(|session| session.brief)
     }
 
     fn contenders(&self, now: Instant) -> Vec<Contender> {
@@ -209,10 +230,11 @@ impl Scheduler {
             let Some(entry) = self.tenants.get(tenant) else {
                 continue;
             };
-            let (mut sessions, mut brief, mut since) = (0, false, now);
+            let (mut sessions, mut brief, mut only_brief, mut since) = (0, false, true, now);
             for (_, session, waiting) in entry.waiting() {
                 sessions += 1;
                 brief |= session.brief;
+                only_brief &= session.brief;
                 since = since.min(waiting);
             }
             if sessions == 0 {
@@ -228,6 +250,7 @@ impl Scheduler {
                 since,
                 sessions,
                 brief,
+                only_brief,
                 woke: entry.woke,
             });
         }

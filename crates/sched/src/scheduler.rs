@@ -33,6 +33,9 @@ pub enum Decision {
     /// Let `session` submit without a limit: nobody else wants the device. It keeps the device also while it has
     /// nothing to run, until it is told to stop.
     Alone { session: SessionId },
+    /// Tell `session`, which has the device without a limit, that from now on it has this slice, of which what it has used
+    /// so far is a part; if it rests at the moment, the device is to be taken from it. Said once for each turn.
+    Limit { session: SessionId, slice: Duration },
     /// Tell `session`, which has the device, to submit no more, to drain, and to report. Said once for each turn.
     Stop { session: SessionId },
     /// The device is taken. Ask again after the next call, and at `until` at the latest if there is one.
@@ -48,6 +51,8 @@ pub enum Decision {
 pub enum Rest {
     /// It has more to run, and waits for its next turn.
     More,
+    /// It has one command to run, and waits for its next turn with it: it runs one at a time, with pauses in between.
+    One,
     /// It has nothing to run.
     Nothing,
 }
@@ -63,12 +68,29 @@ pub struct Turn {
     pub slice: Option<Duration>,
     /// When it was told to stop.
     pub stopped: Option<Instant>,
+    /// Of a turn that began without a limit: since when somebody else wants the device.
+    pub(crate) contended: Option<Instant>,
+    /// Whether it began without a limit.
+    pub(crate) alone: bool,
     pub(crate) tenant: TenantId,
     pub(crate) level: u8,
     /// Whether a lower level has this turn because it had waited long enough.
     pub(crate) aged: bool,
     /// What has been charged in this turn.
     pub(crate) charged: Duration,
+}
+
+impl Turn {
+    /// When its slice ends at the latest, if the device is not idle meanwhile.
+    pub fn ends(&self) -> Option<Instant> {
+        self.contended.unwrap_or(self.began).checked_add(self.slice?)
+    }
+
+    /// For how long somebody else has wanted the device meanwhile.
+    pub fn contended(&self, now: Instant) -> Duration {
+        let since = if self.alone { self.contended } else { Some(self.began) };
+        since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since))
+    }
 }
 
 /// Tenants of one priority.
@@ -140,8 +162,7 @@ impl Scheduler {
         };
         if let Some(turn) = self.turn.take_if(|turn| turn.session == session) {
             // What a session does without a limit, and what nobody has reported, nobody has missed either.
-            let held = now.saturating_duration_since(turn.began);
-            let used = turn.slice.map_or(Duration::ZERO, |_| held.saturating_sub(turn.charged));
+            let used = turn.contended(now).saturating_sub(turn.charged);
             self.close(turn, used, now);
         }
         self.rests(tenant, session, now);
@@ -226,13 +247,13 @@ impl Scheduler {
         let level = self.tenants.get(&tenant).map_or(0, |entry| entry.share.level);
         let held_above = self.held_above(level, now);
         if let Some(session) = self.tenants.get_mut(&tenant).and_then(|entry| entry.sessions.get_mut(&session)) {
-            session.brief = rest == Rest::Nothing;
-            if rest == Rest::More && session.waiting.is_none() {
+            session.brief = rest != Rest::More;
+            if rest != Rest::Nothing && session.waiting.is_none() {
                 (session.waiting, session.held_above) = (Some(now), held_above);
             }
         }
         match rest {
-            Rest::More => _ = self.waiting.insert(tenant),
+            Rest::More | Rest::One => _ = self.waiting.insert(tenant),
             Rest::Nothing => self.rests(tenant, session, now),
         }
     }
@@ -244,7 +265,7 @@ impl Scheduler {
         let mut alone = false;
         if let Some(turn) = turn {
             turn.charged = turn.charged.saturating_add(used);
-            alone = turn.slice.is_none() && turn.stopped.is_none();
+            alone = turn.alone && turn.contended.is_none();
         }
         if alone {
             self.book_alone(session, used);
@@ -277,9 +298,9 @@ impl Scheduler {
     /// Accounts for a turn that has ended.
     fn close(&mut self, turn: Turn, used: Duration, now: Instant) {
         let used = used.min(LONGEST_USE);
-        if turn.slice.is_none() {
-            // Until it was told to stop nobody wanted the device: that much moves the clocks along, and counts for nothing.
-            let contended = turn.stopped.map_or(Duration::ZERO, |at| now.saturating_duration_since(at)).min(used);
+        if turn.alone {
+            // Until then nobody wanted the device: that much moves the clocks along, and counts for nothing.
+            let contended = turn.contended(now).min(used);
             self.book_alone(turn.session, used.saturating_sub(contended));
             self.book(turn.session, contended);
         } else {

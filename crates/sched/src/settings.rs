@@ -9,6 +9,9 @@ pub struct Settings {
     pub round: Duration,
     /// No slice is shorter, so that changing from one session to the next stays a small part of it.
     pub shortest: Duration,
+    /// The slice of a session that runs one command at a time, among others that do: long enough that changing from one to
+    /// the next after each command is not what the device is busy with.
+    pub together: Duration,
     /// What a tenant that was away may be behind the others when it comes back: so much of its device time goes first.
     pub credit: Duration,
     /// What it costs to change from one session to another. A tenant that interrupts another one pays it.
@@ -24,6 +27,7 @@ impl Default for Settings {
         Settings {
             round: Duration::from_millis(20),
             shortest: Duration::from_millis(2),
+            together: Duration::from_millis(4),
             credit: Duration::from_millis(8),
             switch: Duration::from_micros(150),
             patience: Duration::from_millis(250),
@@ -40,6 +44,7 @@ impl Settings {
         Settings {
             round: sane(self.round).max(shortest),
             shortest,
+            together: sane(self.together),
             // Nothing is a good value for these two.
             credit: self.credit.min(Duration::from_secs(3600)),
             switch: self.switch.min(Duration::from_secs(3600)),

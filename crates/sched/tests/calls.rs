@@ -93,6 +93,12 @@ impl Onlooker {
                 assert!(self.waiting.iter().all(|other| self.is_capped(*other)), "{decision:?} is not alone");
                 self.holder = Some((session.0, true, false));
             }
+            Decision::Limit { session, slice } => {
+                assert_eq!(self.holder, Some((session.0, true, false)), "{decision:?}");
+                assert!(!self.waiting.is_empty(), "for whom?");
+                assert_eq!(slice, Settings::default().together);
+                self.holder = Some((session.0, false, false));
+            }
             Decision::Stop { session } => {
                 let (holder, alone, stopped) = self.holder.unwrap();
                 assert_eq!(holder, session.0);
@@ -158,7 +164,11 @@ fn play(calls: &[Call]) {
                 let Some(session) = session.or(seen.holder.map(|holder| holder.0)) else {
                     continue;
                 };
-                let rest = if *more { Rest::More } else { Rest::Nothing };
+                let rest = match (*more, used.subsec_nanos() % 2) {
+                    (true, 0) => Rest::More,
+                    (true, _) => Rest::One,
+                    (false, _) => Rest::Nothing,
+                };
                 scheduler.done(SessionId(session), *used, rest, now);
                 if seen.tenant_of.contains_key(&session) {
                     seen.holder = seen.holder.filter(|holder| holder.0 != session);

@@ -324,6 +324,8 @@ pub(crate) struct Done {
     pub(crate) used: Duration,
     /// Whether it has more to run, and waits for its next turn.
     pub(crate) more: bool,
+    /// Whether it runs one command at a time, with pauses in between.
+    pub(crate) brief: bool,
 }
 
 impl Done {
@@ -331,13 +333,15 @@ impl Done {
         let mut content = Vec::new();
         u64::try_from(self.used.as_nanos()).unwrap_or(u64::MAX).put(&mut content);
         self.more.put(&mut content);
+        self.brief.put(&mut content);
         content
     }
 
     pub(crate) fn parse(content: &[u8]) -> Result<Done, DecodeError> {
         let mut reader = Reader::new(content);
         let used: u64 = Field::take(&mut reader)?;
-        Ok(Done { used: Duration::from_nanos(used), more: Field::take(&mut reader)? })
+        let (more, brief) = (Field::take(&mut reader)?, Field::take(&mut reader)?);
+        Ok(Done { used: Duration::from_nanos(used), more, brief })
     }
 }
 

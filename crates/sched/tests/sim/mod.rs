@@ -102,6 +102,7 @@ enum Event {
     Done(u64, u64, bool),
     Charge(u64, u64),
     Grant(u64, Option<u64>),
+    Limit(u64, u64),
     Stop(u64),
     Completed(u64, u64),
     Wake,
@@ -278,6 +279,12 @@ impl Sim {
                     self.submit(id);
                 }
             }
+            Event::Limit(id, slice) => {
+                if let Some(worker) = self.workers.get_mut(&id).filter(|worker| worker.has_device) {
+                    worker.slice = Some(slice);
+                    self.submit(id);
+                }
+            }
             Event::Stop(id) => {
                 if let Some(worker) = self.workers.get_mut(&id).filter(|worker| worker.has_device) {
                     worker.stopping = true;
@@ -382,6 +389,10 @@ impl Sim {
                 Decision::Alone { session } => {
                     self.turns += 1;
                     self.at(now + hop, Event::Grant(session.0, None));
+                }
+                Decision::Limit { session, slice } => {
+                    let slice = u64::try_from(slice.as_nanos()).unwrap();
+                    self.at(now + hop, Event::Limit(session.0, slice));
                 }
                 Decision::Stop { session } => {
                     self.stops += 1;

@@ -155,7 +155,11 @@ impl Turns {
         // Nobody has used more than there was.
         let held = turn.map_or(done.used, |turn| now.saturating_duration_since(turn.began));
         let used = done.used.min(held).saturating_sub(std::mem::take(&mut member.charged));
-        let rest = if done.more { Rest::More } else { Rest::Nothing };
+        let rest = match (done.more, done.brief) {
+            (true, false) => Rest::More,
+            (true, true) => Rest::One,
+            (false, _) => Rest::Nothing,
+        };
         entry.scheduler.done(id, used, rest, now);
         self.decide(&mut entry, now);
     }
@@ -184,8 +188,13 @@ impl Turns {
                     entry.give(session, None);
                     continue;
                 }
+                Decision::Limit { session, slice } => {
+                    entry.set_slice(session, Some(slice));
+                    entry.change(session, Standing::Slice, now);
+                    continue;
+                }
                 Decision::Stop { session } => {
-                    entry.stop(session, now);
+                    entry.change(session, Standing::Stop, now);
                     continue;
                 }
                 Decision::Busy { until } => {
@@ -238,10 +247,15 @@ impl Turns {
 impl Device {
     fn give(&self, session: SessionId, slice: Option<Duration>) {
         self.note_waits(session);
+        self.set_slice(session, slice);
+        let Some(member) = self.sessions.get(&session) else { return };
+        member.word().give(if slice.is_some() { Standing::Slice } else { Standing::Alone });
+    }
+
+    fn set_slice(&self, session: SessionId, slice: Option<Duration>) {
         let Some(member) = self.sessions.get(&session) else { return };
         let length = u64::try_from(slice.unwrap_or_default().as_nanos()).unwrap_or(u64::MAX);
         member.board.device(member.place, DeviceCount::Slice).store(length, Ordering::Release);
-        member.word().give(if slice.is_some() { Standing::Slice } else { Standing::Alone });
     }
 
     /// Writes down why a session has waited: only the scheduler knows.
@@ -257,13 +271,14 @@ impl Device {
         }
     }
 
-    fn stop(&mut self, session: SessionId, now: Instant) {
+    /// Tells a session that has the device to stop, or that it has a slice from now on. If it rests, takes it from it.
+    fn change(&mut self, session: SessionId, to: Standing, now: Instant) {
         let Some(member) = self.sessions.get(&session) else { return };
         let word = member.word();
         loop {
             match word.get() {
                 standing @ (Standing::Alone | Standing::Slice) => {
-                    if word.change(standing, Standing::Stop) {
+                    if word.change(standing, to) {
                         return;
                     }
                 }
@@ -284,14 +299,13 @@ impl Device {
             return;
         };
         // One that holds its slice, and makes nothing of it, was not told.
-        self.stop(turn.session, now);
+        self.change(turn.session, Standing::Stop, now);
         if self.scheduler.turn().is_none_or(|still| still.session != turn.session) {
             return;
         }
         let held = now.saturating_duration_since(turn.began);
-        // What a session without a limit used before it was told, nobody has missed.
-        let since_told = turn.stopped.map(|at| now.saturating_duration_since(at));
-        let used = if turn.slice.is_some() { held } else { since_told.unwrap_or(held) };
+        // What a session used before anybody else wanted the device, nobody has missed.
+        let used = turn.contended(now);
         if let Some(member) = self.sessions.get_mut(&turn.session) {
             let (session, tenant) = (turn.session.0, &member.tenant);
             debug!(session, %tenant, device = self.id, ?held, "a kernel takes long, or its worker hangs; others go on");
@@ -305,8 +319,7 @@ impl Device {
 
 /// When a turn has lasted too long, whatever its session does.
 fn overdue_at(turn: Turn) -> Option<Instant> {
-    let ends = turn.slice.and_then(|slice| turn.began.checked_add(slice));
-    [turn.stopped, ends].into_iter().flatten().min()?.checked_add(OVERDUE)
+    [turn.stopped, turn.ends()].into_iter().flatten().min()?.checked_add(OVERDUE)
 }
 
 impl Clock {

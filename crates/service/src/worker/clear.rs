@@ -1,13 +1,15 @@
 //! Nobody sees what was in a device's memory before.
 //!
-//! A processor's memory comes from the kernel, which clears it for each process, and a worker is a process of one tenant:
-//! what is used again there was the tenant's own. On every other device a new object is filled with zeros, unless it comes
-//! with content. The fill runs in a queue of the worker's own. The executor does not wait for it: each queue of the
-//! context is made to, before its next command.
+//! A worker is a process of one tenant: what it uses again was the tenant's own. So new memory is clear where it is cleared
+//! for each process: a processor's by the kernel, and that of NVIDIA's devices by their kernel module, which scrubs memory
+//! when it is freed. On every other device a new object is filled with zeros, unless it comes with content. The fill runs
+//! in a queue of the worker's own. The executor does not wait for it: each queue of the context is made to, before its
+//! next command.
 
 use std::collections::HashMap;
+use std::fs;
 
-use telecl_opencl::{ClError, ClResult, Context, Event, ImageRegion, Mem, Order, Queue};
+use telecl_opencl::{ClError, ClResult, Context, Device, Event, ImageRegion, Mem, Order, Queue};
 use telecl_sys::*;
 use tracing::debug;
 
@@ -16,10 +18,32 @@ use super::session::Session;
 /// On which devices new memory is filled with zeros.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Clearing {
-    /// On those that are no processors.
+    /// On those whose memory nobody clears between two processes.
     WhereNeeded,
     /// On all: for tests, which have a processor.
     Everywhere,
+}
+
+/// What NVIDIA's kernel module was loaded with. Only devices with memory of their own have it.
+const NVIDIA_PARAMETERS: &str = "/proc/driver/nvidia/params";
+
+impl Clearing {
+    /// One of a context's devices, if there is any on which new memory is to be filled.
+    pub(crate) fn device(self, devices: &[Device]) -> Option<&Device> {
+        devices.iter().find(|device| self == Clearing::Everywhere || !is_clear(device))
+    }
+}
+
+/// Whether new memory of a device has nothing of another process.
+fn is_clear(device: &Device) -> bool {
+    let is_processor = device.info_number(CL_DEVICE_TYPE).is_ok_and(|kind| kind & CL_DEVICE_TYPE_CPU != 0);
+    let is_nvidia = || device.info_number(CL_DEVICE_VENDOR_ID) == Ok(0x10DE);
+    is_processor || is_nvidia() && fs::read_to_string(NVIDIA_PARAMETERS).is_ok_and(|parameters| scrubs(&parameters))
+}
+
+/// NVIDIA's module scrubs memory when it is freed, unless it was told not to.
+fn scrubs(parameters: &str) -> bool {
+    !parameters.to_ascii_lowercase().contains("scrub")
 }
 
 /// Fills that may not have ended, and who comes after them.
@@ -118,7 +142,7 @@ fn flushed(queue: &Queue, fill: ClResult<Option<Event>>) -> ClResult<Event> {
 mod tests {
     use std::time::Duration;
 
-    use telecl_opencl::{Device, Library};
+    use telecl_opencl::Library;
 
     use super::*;
 
@@ -129,6 +153,21 @@ mod tests {
         let (platform, devices) = found.find(|(_, devices)| !devices.is_empty())?;
         let device = devices[0].clone();
         Some((Context::new(platform, std::slice::from_ref(&device), None).unwrap(), device))
+    }
+
+    #[test]
+    fn a_module_that_was_told_not_to_scrub_is_not_relied_on() {
+        assert!(scrubs("ResmanDebugLevel: 4294967295\nRegistryDwords: \"\"\nRmMsg: \"\"\n"));
+        assert!(!scrubs("RegistryDwords: \"RMDisableScrubOnFree=1\"\n"));
+    }
+
+    #[test]
+    fn memory_is_filled_where_it_has_to_be() {
+        let Some((_, device)) = device() else { return };
+        let devices = [device];
+        let is_processor = devices[0].info_number(CL_DEVICE_TYPE).unwrap() & CL_DEVICE_TYPE_CPU != 0;
+        assert!(!is_processor || Clearing::WhereNeeded.device(&devices).is_none());
+        assert!(Clearing::Everywhere.device(&devices).is_some());
     }
 
     #[test]

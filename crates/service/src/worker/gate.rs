@@ -25,11 +25,12 @@ const ALONE: Duration = Duration::from_millis(8);
 const SHARED: Duration = Duration::from_micros(250);
 const A_MOMENT: Duration = Duration::from_millis(100);
 
-/// How long a device that others want is kept for the session's next command, as long as little was made of the turn: to
-/// change to another session and back takes longer.
+/// So much of a turn is its beginning.
+const BEGINNING: Duration = Duration::from_millis(1);
+
+/// How long a device that others want is kept for the session's next command, as long as there is something left of the
+/// slice: to change to another session and back takes longer.
 const GRACE: Duration = Duration::from_micros(100);
-/// So much of a turn is worth it.
-const WORTH: Duration = Duration::from_micros(150);
 
 /// How long to look before sleeping, where there are processors for that.
 const LOOK: Duration = Duration::from_micros(50);
@@ -160,7 +161,10 @@ impl Session {
             };
             *contended = if is_alone { contended.filter(|at| at.elapsed() < A_MOMENT) } else { Some(Instant::now()) };
             let budget = if contended.is_some() { SHARED } else { ALONE };
-            match pacer.next(like, budget, most) {
+            // While we wait for one, the device has the other. But who runs one command at a time wants the device again
+            // soon after our turn has begun, and shall not find two of ours there.
+            let least = if contended.is_some() && turns.used() < BEGINNING { 1 } else { 2 };
+            match pacer.next(like, budget, least, most) {
                 Step::Go { with_event } => return Some(with_event),
                 Step::Wait => self.wait_for_oldest(gate),
             }
@@ -196,6 +200,8 @@ impl Session {
         // Nobody wakes those who were just about to sleep.
         let (leaves, nap) = if leaves && self.may_leave() { (true, LEAVE) } else { (false, NAP) };
         let begin = Instant::now();
+        // Whoever rested may have lost the device to somebody without being asked.
+        self.gates[gate].contended = Some(begin);
         turns.want();
         turns.ask();
         // Other devices of the session must not wait for this one.
@@ -256,7 +262,11 @@ impl Session {
     /// come soon.
     pub(super) fn look_after_turns(&mut self) {
         for gate in 0..self.gates.len() {
-            let standing = self.gates[gate].turns.standing();
+            let turns = &self.gates[gate].turns;
+            let standing = turns.standing();
+            if standing != Standing::Nothing && !turns.is_active() {
+                turns.note_rest();
+            }
             if !matches!(standing, Standing::Slice | Standing::Stop) {
                 continue;
             }
@@ -269,7 +279,7 @@ impl Session {
             }
             let Gate { turns, unused, .. } = &mut self.gates[gate];
             let since = *unused.get_or_insert_with(Instant::now);
-            if standing == Standing::Stop || turns.used() > WORTH || since.elapsed() > GRACE {
+            if standing == Standing::Stop || turns.slice_left().is_zero() || since.elapsed() > GRACE {
                 turns.give_back(standing);
             }
         }

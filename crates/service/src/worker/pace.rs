@@ -11,18 +11,36 @@ use std::time::{Duration, Instant};
 use super::table::IdHash;
 
 /// Commands that are expected to take as long as each other: a kernel and its size, or a kind of transfer and its size.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Likeness(u64);
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Likeness {
+    key: u64,
+    /// What they may take, before it is known.
+    guess: Option<Duration>,
+}
 
 impl Likeness {
     pub(crate) fn of(what: u64, size: u64) -> Likeness {
         // Mixed, because ids and sizes are small numbers.
-        Likeness(what.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ size.wrapping_mul(0xBF58_476D_1CE4_E5B9).rotate_left(31))
+        let key = what.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ size.wrapping_mul(0xBF58_476D_1CE4_E5B9).rotate_left(31);
+        Likeness { key, guess: None }
+    }
+
+    /// Transfers of a kind, of about so many bytes: at 5 GB/s, for a first guess.
+    pub(crate) fn transfer(kind: u16, bytes: u64) -> Likeness {
+        let bytes = bytes.checked_next_power_of_two().unwrap_or(u64::MAX);
+        let guess = Duration::from_micros(10) + Duration::from_nanos(bytes / 5);
+        Likeness { guess: Some(guess), ..Likeness::of(kind.into(), bytes) }
     }
 }
 
 /// Beyond so many kinds of commands all is forgotten; that costs a few events.
 const MOST_KNOWN: usize = 4096;
+
+/// Nothing takes less: what was believed to take no time at all could never be found to take longer than its neighbours.
+const LEAST: Duration = Duration::from_micros(1);
+
+/// So many kinds of one batch are told apart; of the others nothing is learned.
+const MOST_KINDS: usize = 8;
 
 /// Whether a command may be submitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,24 +76,28 @@ struct Batch {
     expected: Duration,
     /// Since when; none if it is empty.
     begun: Option<Instant>,
-    /// What all its commands are like, if they are alike.
-    like: Option<Likeness>,
-    mixed: bool,
+    /// What its commands are like, and how many are.
+    kinds: [Option<(Likeness, u32)>; MOST_KINDS],
 }
 
 impl Batch {
     fn add(&mut self, like: Likeness, expected: Duration, now: impl FnOnce() -> Instant) {
         self.begun.get_or_insert_with(now);
-        self.mixed |= self.like.is_some_and(|before| before != like);
-        self.like = Some(like);
+        self.count_kind(like, 1);
         self.count += 1;
         self.expected += expected;
     }
 
+    fn count_kind(&mut self, like: Likeness, count: u32) {
+        let place = self.kinds.iter_mut().find(|kind| kind.is_none_or(|(other, _)| other == like));
+        if let Some(kind) = place {
+            kind.get_or_insert((like, 0)).1 += count;
+        }
+    }
+
     fn join(&mut self, other: &Batch) {
-        self.mixed |= other.mixed || (self.like.is_some() && other.like.is_some() && self.like != other.like);
         self.begun = self.begun.or(other.begun);
-        self.like = self.like.or(other.like);
+        other.kinds.iter().flatten().for_each(|(like, count)| self.count_kind(*like, *count));
         self.count += other.count;
         self.expected += other.expected;
     }
@@ -100,12 +122,12 @@ impl<E> Pacer<E> {
         self.expected
     }
 
-    /// Whether a command may be submitted, if `budget` may be in flight, and `most` commands.
-    pub(crate) fn next(&mut self, like: Likeness, budget: Duration, most: u32) -> Step {
+    /// Whether a command may be submitted, if `budget` may be in flight, or `least` commands if these take longer, and
+    /// `most` commands.
+    pub(crate) fn next(&mut self, like: Likeness, budget: Duration, least: u32, most: u32) -> Step {
         (self.budget, self.most) = (budget, most);
         let cost = self.cost(like);
-        // Two at least: while we wait for one, the device has the other.
-        let full = (self.commands >= 2 && self.expected + cost > budget) || self.commands >= most;
+        let full = (self.commands >= least && self.expected + cost > budget) || self.commands >= most;
         if full && !self.closed.is_empty() {
             return Step::Wait;
         }
@@ -170,20 +192,25 @@ impl<E> Pacer<E> {
         }
     }
 
+    /// Commands of several kinds took as long as they were expected to, in proportion.
     fn learn(&mut self, batch: &Batch, took: Duration) {
-        let (false, Some(like), 1..) = (batch.mixed, batch.like, batch.count) else { return };
-        if self.known.len() >= MOST_KNOWN {
+        if self.known.len() + MOST_KINDS > MOST_KNOWN {
             self.known.clear();
         }
-        let each = took / batch.count;
-        let known = self.known.entry(like.0).or_insert(each);
-        // Believes at once that it takes longer, and by and by that it takes less.
-        *known = if each > *known { each } else { *known - (*known - each) / 4 };
+        let kinds = batch.kinds.iter().flatten();
+        let expected: Duration = kinds.clone().map(|(like, count)| self.cost(*like) * *count).sum();
+        let factor = took.as_secs_f64() / expected.max(LEAST).as_secs_f64();
+        for (like, _) in kinds {
+            let each = self.cost(*like).mul_f64(factor).max(LEAST);
+            let known = self.known.entry(like.key).or_insert(each);
+            // Believes at once that it takes longer, and by and by that it takes less.
+            *known = if each > *known { each } else { *known - (*known - each) / 4 };
+        }
     }
 
     /// What a command is expected to take; of one that is not known, two make half of the budget.
     fn cost(&self, like: Likeness) -> Duration {
-        self.known.get(&like.0).copied().unwrap_or(self.budget / 4)
+        self.known.get(&like.key).copied().or(like.guess).unwrap_or(self.budget / 4).max(LEAST)
     }
 }
 
@@ -192,13 +219,14 @@ mod tests {
     use super::*;
 
     const MS: Duration = Duration::from_millis(1);
-    const KERNEL: Likeness = Likeness(1);
+    const KERNEL: Likeness = Likeness { key: 1, guess: None };
+    const OTHER: Likeness = Likeness { key: 2, guess: None };
 
     /// Submits as long as it may; returns how many commands had no event, and how many had one.
     fn fill(pacer: &mut Pacer<u32>, like: Likeness, budget: Duration, most: u32, now: Instant) -> (u32, u32) {
         let mut counts = (0, 0);
         loop {
-            match pacer.next(like, budget, most) {
+            match pacer.next(like, budget, 2, most) {
                 Step::Wait => return counts,
                 Step::Go { with_event } => {
                     pacer.submitted(like, with_event.then_some(0), || now);
@@ -227,7 +255,7 @@ mod tests {
             now += MS * count;
             pacer.ended(Some(now));
         }
-        assert!(pacer.known[&KERNEL.0] <= 2 * MS);
+        assert!(pacer.known[&KERNEL.key] <= 2 * MS);
         // With less to spend, fewer are in flight.
         while pacer.oldest().is_some() {
             pacer.ended(None);
@@ -264,21 +292,45 @@ mod tests {
     }
 
     #[test]
-    fn only_batches_of_one_kind_teach() {
+    fn batches_of_several_kinds_teach_in_proportion() {
         let now = Instant::now();
         let mut pacer: Pacer<u32> = Pacer::new();
-        pacer.next(KERNEL, 8 * MS, u32::MAX);
+        pacer.next(KERNEL, 8 * MS, 2, u32::MAX);
         pacer.submitted(KERNEL, None, || now);
-        pacer.submitted(Likeness(2), None, || now);
-        pacer.drained(Some(5 * MS));
-        assert!(pacer.known.is_empty());
-        pacer.submitted(Likeness(2), None, || now);
         pacer.drained(None);
         assert!(pacer.known.is_empty());
-        pacer.submitted(Likeness(2), None, || now);
+        pacer.submitted(KERNEL, None, || now);
+        pacer.submitted(OTHER, None, || now);
         pacer.drained(Some(5 * MS));
-        assert_eq!(pacer.known[&2], 5 * MS);
+        assert_eq!((pacer.known[&KERNEL.key], pacer.known[&OTHER.key]), (5 * MS / 2, 5 * MS / 2));
+        // By itself it takes longer, so the other one takes less.
+        pacer.submitted(OTHER, None, || now);
+        pacer.drained(Some(4 * MS));
+        assert_eq!(pacer.known[&OTHER.key], 4 * MS);
+        for _ in 0..100 {
+            pacer.submitted(KERNEL, None, || now);
+            pacer.submitted(OTHER, None, || now);
+            pacer.drained(Some(5 * MS));
+            pacer.submitted(OTHER, None, || now);
+            pacer.drained(Some(4 * MS));
+        }
+        assert!(pacer.known[&KERNEL.key] < 3 * MS / 2, "{:?}", pacer.known);
         assert_eq!((pacer.expected(), pacer.commands), (Duration::ZERO, 0));
+    }
+
+    #[test]
+    fn a_few_bytes_are_not_expected_to_take_long() {
+        let now = Instant::now();
+        let mut pacer: Pacer<u32> = Pacer::new();
+        let read = Likeness::transfer(7, 4);
+        // A kernel and what is read after it are in flight together, also if nothing is known of them.
+        for like in [KERNEL, read, read, read, read] {
+            assert!(matches!(pacer.next(like, 8 * MS, 2, u32::MAX), Step::Go { .. }));
+            pacer.submitted(like, None, || now);
+        }
+        pacer.drained(Some(MS / 5));
+        let kernel = pacer.known[&KERNEL.key];
+        assert!((MS / 6..=MS / 5).contains(&kernel), "{kernel:?}");
     }
 
     #[test]
@@ -290,8 +342,12 @@ mod tests {
             pacer.submitted(KERNEL, None, || now);
             pacer.drained(Some(took * MS));
         }
-        assert_eq!(pacer.known[&KERNEL.0], 100 * MS);
+        assert_eq!(pacer.known[&KERNEL.key], 100 * MS);
         // Longer than the budget: one at a time, with another behind it.
         assert_eq!(fill(&mut pacer, KERNEL, 8 * MS, u32::MAX, now), (0, 2));
+        pacer.drained(None);
+        assert_eq!(pacer.next(KERNEL, 8 * MS, 1, u32::MAX), Step::Go { with_event: true });
+        pacer.submitted(KERNEL, Some(0), || now);
+        assert_eq!(pacer.next(KERNEL, 8 * MS, 1, u32::MAX), Step::Wait);
     }
 }

@@ -108,8 +108,7 @@ impl Pool {
             |device: &&Device| device.info_number(CL_DEVICE_TYPE).is_ok_and(|kind| kind & CL_DEVICE_TYPE_CPU == 0);
         let with_context = |device: &Device| (context.clone(), device.clone());
         let device = devices.iter().find(needs).map(with_context);
-        let anywhere = devices.first().filter(|_| clearing == Clearing::Everywhere).map(with_context);
-        let clears = device.clone().or(anywhere);
+        let clears = clearing.device(devices).map(with_context);
         Pool::with(link, device, clears, devices.len() == 1)
     }
 

@@ -151,7 +151,7 @@ impl Session {
             return self.enqueue(about, command, false, |_, queue, order| queue.marker(order));
         }
         self.make_way_for_reads(command);
-        let like = Likeness::of(about.0.into(), volume(size, unit));
+        let like = Likeness::transfer(about.0, volume(size, unit));
         let pass = match self.pass(command, like, false) {
             Ok(pass) => pass,
             Err(error) => return self.command_failed(about, command, error),
@@ -354,7 +354,7 @@ impl Session {
         read.blockers.retain(|blocker| self.unset.contains_key(blocker));
         entry.ends.block(&read.blockers);
         if read.blockers.is_empty() {
-            self.wait_at(entry.gate, Likeness::of(read.about.0.into(), read.unit));
+            self.wait_at(entry.gate, Likeness::transfer(read.about.0, self.link.chunk() as u64));
         }
     }
 
@@ -499,7 +499,7 @@ impl Session {
     fn write_unwatched(&mut self, request: &WriteBuffer<'_>, chunk: Chunk) -> ClResult<()> {
         let command = &request.command;
         self.make_way(command);
-        let pass = self.pass(command, Likeness::of(WriteBuffer::OPCODE.into(), 0), false)?;
+        let pass = self.pass(command, Likeness::transfer(WriteBuffer::OPCODE, chunk.len() as u64), false)?;
         let entry = self.queues.get(command.queue)?;
         let (order, _) = self.order_after(command)?;
         let (buffer, size) = self.buffer(request.buffer)?;
@@ -550,7 +550,7 @@ impl Session {
     ) {
         self.make_way(command);
         let open = if command.event == 0 { None } else { self.open_writes.remove(&command.event) };
-        let like = Likeness::of(about.0.into(), (len as u64).next_power_of_two());
+        let like = Likeness::transfer(about.0, len as u64);
         let pass = self.pass(command, like, false);
         let enqueued = pass.and_then(|pass| {
             let (in_flight, ends) = self.enqueue_write(command, enqueue)?;
@@ -630,9 +630,9 @@ impl Session {
     }
 }
 
-/// The bytes of a box, roughly.
+/// The bytes of a box.
 fn volume(size: [u64; 3], unit: u64) -> u64 {
-    size.iter().fold(unit, |bytes, side| bytes.saturating_mul(*side)).checked_next_power_of_two().unwrap_or(u64::MAX)
+    size.iter().fold(unit, |bytes, side| bytes.saturating_mul(*side))
 }
 
 fn sum(origin: [u64; 3], part: [u64; 3]) -> ClResult<[u64; 3]> {

@@ -4,7 +4,7 @@
 //! whoever notices that nothing is under way any more gives the device back, if somebody else wants it. A session that is
 //! alone on its device reads one word before each command, and writes it when it begins and when it ends to be busy.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -12,6 +12,9 @@ use super::broker::Broker;
 use crate::board::{DeviceCount, SessionBoard, now};
 use crate::channel::{Done, Head, Kind};
 use crate::turn::{Standing, TurnWord};
+
+/// Who had nothing to run at a moment so short ago, in nanoseconds, runs one command at a time.
+const BRIEF: u64 = 2_000_000;
 
 /// One device of the session.
 #[derive(Debug)]
@@ -29,6 +32,8 @@ pub(crate) struct Turns {
     wanting: AtomicBool,
     /// Whether the broker knows that.
     asked: AtomicBool,
+    /// When the executor last had nothing to run, in its turn.
+    rested: AtomicU64,
     /// That the broker hears of the end of a turn before it hears that the next one is wanted, whichever threads say so.
     /// Held while a message is sent.
     telling: Mutex<()>,
@@ -64,6 +69,7 @@ impl Turns {
             asleep: AtomicBool::new(false),
             wanting: AtomicBool::new(false),
             asked: AtomicBool::new(false),
+            rested: AtomicU64::new(0),
             telling: Mutex::default(),
         }
     }
@@ -145,6 +151,7 @@ impl Turns {
     pub(crate) fn fall_asleep(&self) {
         self.asleep.store(true, Ordering::SeqCst);
         if !self.is_active() {
+            self.note_rest();
             self.rest();
         }
     }
@@ -182,9 +189,15 @@ impl Turns {
             return false;
         }
         let more = self.wanting.load(Ordering::SeqCst);
+        let brief = now().saturating_sub(self.rested.load(Ordering::Relaxed)) < BRIEF;
         self.asked.store(more, Ordering::SeqCst);
-        self.tell(Kind::Done, &Done { used, more }.content());
+        self.tell(Kind::Done, &Done { used, more, brief }.content());
         true
+    }
+
+    /// The executor has nothing to run, and nothing is under way.
+    pub(crate) fn note_rest(&self) {
+        self.rested.store(now(), Ordering::Relaxed);
     }
 
     /// From now on the executor waits with a command.

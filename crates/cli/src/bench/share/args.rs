@@ -19,12 +19,12 @@ use telecl_config::Address;
 #[command(after_help = "\
 Examples:
   telecl bench share --json share.json --svg share.svg -- hashcat -a 0 -m 1410 hashes.txt words.txt \\
-      --session share{n} --potfile-path {dir}/pot -o {dir}/found
-  telecl bench share --counts 1,2 --expect 'done' -- ./my-program --seed {n}
+      --session share{copy} --potfile-path {dir}/pot -o {dir}/found
+  telecl bench share --counts 1,2 --expect 'done' -- ./my-program --seed {copy}
   telecl bench share --also node8:7701 -- ./my-program      from the fifth copy on, through this service
   telecl bench share --from share.json --svg share.svg      draw it again
 
-In the program's arguments {n} is the number of the copy, from 1, and {dir} an empty directory of its
+In the program's arguments {copy} is the number of the copy, from 1, and {dir} an empty directory of its
 own, which is removed when it has ended. A potfile, a session or an output belongs there: copies must
 not meet, and a later round must not find what an earlier one has done.
 
@@ -51,6 +51,9 @@ pub(crate) struct ShareArgs {
     /// Let telecl offer this device only: a pattern as in a policy
     #[arg(long, value_name = "PATTERN")]
     pub(crate) device: Option<String>,
+    /// Let telecl follow this policy
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["device", "second"])]
+    pub(crate) policy: Option<PathBuf>,
     /// Directly, run no more than so many at once, and the others after them
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) replicas: Option<u16>,

@@ -177,12 +177,12 @@ fn pid(child: &Child) -> Option<Pid> {
     child.id().try_into().ok().and_then(Pid::from_raw)
 }
 
-/// An argument with `{n}` and `{dir}` replaced.
+/// An argument with `{copy}` and `{dir}` replaced.
 fn fill_in(argument: &OsStr, number: usize, directory: &OsStr) -> OsString {
     let mut filled = Vec::new();
     let mut rest = argument.as_bytes();
     while let Some((byte, after)) = rest.split_first() {
-        if let Some(after) = rest.strip_prefix(b"{n}") {
+        if let Some(after) = rest.strip_prefix(b"{copy}") {
             filled.extend_from_slice(number.to_string().as_bytes());
             rest = after;
         } else if let Some(after) = rest.strip_prefix(b"{dir}") {
@@ -224,8 +224,8 @@ mod tests {
     #[test]
     fn every_copy_has_a_number_and_a_directory() {
         let fill = |text: &str| fill_in(OsStr::new(text), 7, OsStr::new("/tmp/x"));
-        assert_eq!(fill("--session=s{n}"), "--session=s7");
-        assert_eq!(fill("{dir}/{n}{n}.pot"), "/tmp/x/77.pot");
+        assert_eq!(fill("--session=s{copy}"), "--session=s7");
+        assert_eq!(fill("{dir}/{copy}{copy}.pot"), "/tmp/x/77.pot");
         assert_eq!(fill("{}{dir"), "{}{dir");
     }
 }

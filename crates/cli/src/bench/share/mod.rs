@@ -176,8 +176,14 @@ fn template(command: &[OsString], expect: &[String]) -> Result<Template, Failure
 /// Direct, and the links through telecl, with the names of what the first copies and the others use.
 fn ways(args: &ShareArgs, notes: &mut Vec<String>) -> Result<(Vec<Way>, String, Option<String>), Failure> {
     let driver = args.driver.as_deref();
-    let wanted = args.device.as_deref().map(only);
-    let mut private = Private::start(driver, wanted.as_deref(), true)?;
+    let policy = match &args.policy {
+        Some(file) => Some(fs::read_to_string(file).map_err(|error| {
+            let what = format!("cannot read the policy {}: {error}", file.display());
+            Failure::new(Exit::Usage, what, "telecl policy check FILE says whether one is right")
+        })?),
+        None => args.device.as_deref().map(only),
+    };
+    let mut private = Private::start(driver, policy.as_deref(), true)?;
     let mut offered = ask(private.socket())?;
     let crowded = args.counts.iter().any(|count| *count > args.first);
     let mut other = None;
@@ -186,7 +192,10 @@ fn ways(args: &ShareArgs, notes: &mut Vec<String>) -> Result<(Vec<Way>, String, 
         let answer = ask(address)?;
         second = Some(format!("{} at {address}", names(&answer)));
         other = Some((private.elsewhere(&answer), None));
-    } else if crowded && let Some(chosen) = second_device(args, &offered) {
+    } else if crowded
+        && args.policy.is_none()
+        && let Some(chosen) = second_device(args, &offered)
+    {
         if args.device.is_none() {
             // Each is to see one device only. The first service goes on, with nothing to do.
             let first = offered.devices.iter().find(|device| device.kind == "GPU").or(offered.devices.first());
