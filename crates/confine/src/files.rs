@@ -96,7 +96,8 @@ static OWN: OnceLock<PathFd> = OnceLock::new();
 /// The devices of this machine that a worker may need, and directories of such.
 pub(crate) fn devices() -> Vec<PathBuf> {
     let entries = fs::read_dir("/dev").into_iter().flatten().flatten();
-    let wanted = |name: &OsString| name.to_str().is_some_and(|name| ACCELERATORS.iter().any(|start| name.starts_with(start)));
+    let wanted =
+        |name: &OsString| name.to_str().is_some_and(|name| ACCELERATORS.iter().any(|start| name.starts_with(start)));
     entries.filter(|entry| wanted(&entry.file_name())).map(|entry| entry.path()).collect()
 }
 
@@ -119,7 +120,9 @@ fn version(landlock: LandlockStatus) -> String {
         LandlockStatus::Available { effective_abi, kernel_abi } => {
             format!("Landlock {}", kernel_abi.unwrap_or(effective_abi as i32))
         }
-        LandlockStatus::NotEnabled => "Landlock is switched off: add it to lsm= of the kernel's command line".to_owned(),
+        LandlockStatus::NotEnabled => {
+            "Landlock is switched off: add it to lsm= of the kernel's command line".to_owned()
+        }
         _ => "this kernel has no Landlock: Linux 5.13 has".to_owned(),
     }
 }
@@ -215,7 +218,8 @@ mod tests {
         let tried = thread::spawn(move || {
             assert_eq!(fs::read_to_string(&secret).unwrap(), "secret");
             assert_ne!(confine(&plan).level, Level::Missing);
-            let denied = |result: io::Result<()>| assert_eq!(result.unwrap_err().kind(), io::ErrorKind::PermissionDenied);
+            let denied =
+                |result: io::Result<()>| assert_eq!(result.unwrap_err().kind(), io::ErrorKind::PermissionDenied);
             denied(fs::read(&secret).map(drop));
             denied(fs::write(&secret, "changed"));
             denied(fs::remove_file(&secret));

@@ -53,7 +53,8 @@ fn change(number: u32) -> rustix::io::Result<()> {
 
 /// Those that have access to devices because they are in a group, such as `render`.
 fn device_groups() -> Vec<Gid> {
-    let mut groups: Vec<Gid> = files::devices().iter().flat_map(|path| nodes(path)).filter_map(|path| group(&path)).collect();
+    let mut groups: Vec<Gid> =
+        files::devices().iter().flat_map(|path| nodes(path)).filter_map(|path| group(&path)).collect();
     groups.sort_unstable_by_key(|group| group.as_raw());
     groups.dedup();
     groups

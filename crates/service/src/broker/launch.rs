@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use telecl_net::Stream;
 use telecl_policy::Tenant;
 use tracing::{debug, info, warn};
@@ -372,7 +372,16 @@ fn wait(broker: &Broker, session: u64, mut child: Child) -> io::Result<ExitStatu
     // Waits without reaping, so that the process id cannot be another's while the registry still has it.
     while let Err(Errno::INTR) = waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT) {}
     broker.sessions.hand_over(session);
+    // What a tenant's code has started may not outlive its session.
+    kill_all(pid);
     child.wait()
+}
+
+/// Ends a worker and all that it has started: they are one process group, which nobody leaves. Its process id has not
+/// been given back yet.
+pub(crate) fn kill_all(worker: Pid) {
+    // They may have ended already.
+    let _ = kill_process_group(worker, Signal::KILL);
 }
 
 fn describe(status: ExitStatus) -> Result<String, String> {

@@ -9,6 +9,7 @@ mod accounting;
 mod accounts;
 mod admission;
 mod cache;
+mod confinement;
 mod counters;
 mod farewell;
 mod figures;
@@ -32,6 +33,7 @@ mod sensors;
 mod session;
 mod stop;
 mod turns;
+mod users;
 
 use std::ffi::OsString;
 use std::io;
@@ -40,6 +42,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::time::{Duration, Instant};
 
+use telecl_confine::{Mode, Unconfined};
 use telecl_net::{Address, Compression};
 use telecl_policy::PolicyError;
 use tracing::{info, warn};
@@ -48,6 +51,7 @@ use self::accounting::Accounting;
 use self::accounts::Accounts;
 use self::admission::Admission;
 use self::cache::Cache;
+pub use self::confinement::Confinement;
 use self::counters::Counters;
 use self::listen::Listeners;
 use self::memory::Memory;
@@ -87,6 +91,7 @@ pub struct ServeSettings {
     pub accounting: Option<PathBuf>,
     /// Whether bulk data is compressed on its way, if it is for us to say.
     pub compression: Compression,
+    pub confinement: Confinement,
     pub worker: WorkerCommand,
 }
 
@@ -106,6 +111,7 @@ impl ServeSettings {
             metrics: None,
             accounting: None,
             compression: Compression::Auto,
+            confinement: Confinement::default(),
             worker,
         }
     }
@@ -138,6 +144,9 @@ pub enum ServeError {
     /// Its messages say what to write instead.
     #[error(transparent)]
     Policy(#[from] PolicyError),
+    /// Its message says what to do.
+    #[error(transparent)]
+    Unconfined(#[from] Unconfined),
     #[error("cannot watch for signals: {0}")]
     Signals(io::Error),
     #[error("cannot make a directory in {place}: {cause}; set TMPDIR to one that you may write to", place = std::env::temp_dir().display())]
@@ -188,8 +197,12 @@ pub fn serve(settings: ServeSettings, ready: impl FnOnce(&[Address])) -> Result<
     let signals = Signals::install(rules.has_file()).map_err(ServeError::Signals)?;
     let listeners = Listeners::bind(&settings.listen, settings.local_socket)?;
     let page = settings.metrics.as_ref().map(http::Page::bind).transpose()?;
-    let scratch = Scratch::new().map_err(|cause| ServeError::Scratch { cause })?;
-    let offer = Arc::new(offer::take_inventory(&settings));
+    if settings.confinement.mode == Mode::Require {
+        telecl_confine::insist(Mode::Require, telecl_confine::survey())?;
+    }
+    let scratch = Scratch::new(&settings.confinement).map_err(|cause| ServeError::Scratch { cause })?;
+    confinement::make_device_files(&settings.confinement);
+    let offer = Arc::new(offer::take_inventory(&settings, &scratch));
     let directory = settings.cache_dir.as_ref().map(|directory| directory.join("programs"));
     let broker = Arc::new(Broker {
         admission: Admission::new(Arc::clone(&rules), Arc::clone(&offer)),

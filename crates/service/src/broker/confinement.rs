@@ -1,0 +1,90 @@
+//! How workers are confined, and how those are started that will be. They do it themselves, before they load a
+//! vendor's library: see [`telecl_confine`].
+
+use std::fs;
+use std::ops::RangeInclusive;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use rustix::process::geteuid;
+use rustix::system::sysinfo;
+use telecl_confine::{Mode, Plan};
+use tracing::debug;
+
+use super::scratch::WorkerScratch;
+use super::{ServeSettings, launch};
+use crate::environment;
+
+/// No distribution, and none of the programs that make user namespaces, gives these to anybody.
+const NOBODYS: RangeInclusive<u32> = 1_900_000_000..=1_900_009_999;
+
+/// Caches of vendors that would be looked for elsewhere than below HOME.
+const VENDORS_CACHES: &[&str] = &["POCL_CACHE_DIR", "CUDA_CACHE_PATH", "NEO_CACHE_DIR", "SYCL_CACHE_DIR"];
+
+/// What a service is told about the confinement of its workers.
+#[derive(Clone, Debug)]
+pub struct Confinement {
+    pub mode: Mode,
+    /// The users that workers become if the service is root; `None` leaves them root.
+    pub users: Option<RangeInclusive<u32>>,
+    /// How many bytes of memory of its own each may have.
+    pub memory: Option<u64>,
+    /// What they may read and execute beside what all may.
+    pub paths: Vec<PathBuf>,
+}
+
+impl Default for Confinement {
+    /// As far as the system can, and no further vendors' paths.
+    fn default() -> Self {
+        Confinement { mode: Mode::On, users: Some(NOBODYS), memory: Some(Confinement::all_memory()), paths: Vec::new() }
+    }
+}
+
+impl Confinement {
+    /// All the memory of this machine, in bytes.
+    pub fn all_memory() -> u64 {
+        let machine = sysinfo();
+        let unit = u64::from(machine.mem_unit).max(1);
+        (machine.totalram as u64).saturating_add(machine.totalswap as u64).saturating_mul(unit)
+    }
+
+    /// The users to choose from, if workers get others than the service has.
+    pub(crate) fn users(&self) -> Option<RangeInclusive<u32>> {
+        self.users.clone().filter(|_| self.mode != Mode::Off && geteuid().is_root())
+    }
+}
+
+/// A process that confines itself before it loads a vendor's library. All that it starts is in a process group with it.
+pub(crate) fn command(settings: &ServeSettings, scratch: &WorkerScratch) -> Command {
+    let Confinement { mode, memory, paths, .. } = settings.confinement.clone();
+    let place = scratch.path();
+    let plan = Plan { mode, user: scratch.user(), scratch: place.to_owned(), paths, memory };
+    let mut command = launch::command(&settings.worker);
+    command
+        .env(environment::SCRATCH, place)
+        // Compilers leave files behind when they are killed.
+        .env("TMPDIR", place)
+        .env(environment::PLAN, serde_json::to_string(&plan).unwrap_or_default())
+        .process_group(0);
+    if mode != Mode::Off {
+        // What a compiler keeps for the next time is code that would be run by others. It stays with the session; the
+        // broker keeps built programs, for each tenant its own.
+        command.env("HOME", place).env("XDG_CACHE_HOME", place.join("cache")).env_remove("XDG_RUNTIME_DIR");
+        for name in VENDORS_CACHES {
+            command.env_remove(name);
+        }
+    }
+    command
+}
+
+/// NVIDIA's libraries have a privileged helper make device files that are not there yet. Workers cannot.
+pub(crate) fn make_device_files(confinement: &Confinement) {
+    let needed = confinement.mode != Mode::Off
+        && Path::new("/proc/driver/nvidia").exists()
+        && fs::metadata("/dev/nvidia-uvm").is_err();
+    if needed {
+        let helper = Command::new("nvidia-modprobe").args(["-u", "-c=0"]).stdin(Stdio::null()).status();
+        debug!(?helper, "asked nvidia-modprobe to make /dev/nvidia-uvm");
+    }
+}
