@@ -10,10 +10,10 @@ use std::process::{Command, Stdio};
 use rustix::process::geteuid;
 use rustix::system::sysinfo;
 use telecl_confine::{Mode, Plan};
-use tracing::debug;
+use tracing::{debug, warn};
 
-use super::scratch::WorkerScratch;
-use super::{ServeSettings, launch};
+use super::scratch::{Scratch, WorkerScratch};
+use super::{ServeError, ServeSettings, launch};
 use crate::environment;
 
 /// No distribution, and none of the programs that make user namespaces, gives these to anybody.
@@ -53,6 +53,19 @@ impl Confinement {
     pub(crate) fn users(&self) -> Option<RangeInclusive<u32>> {
         self.users.clone().filter(|_| self.mode != Mode::Off && geteuid().is_root())
     }
+}
+
+/// Whether workers can be confined as they have to be. What merely would be better is logged.
+pub(crate) fn check(confinement: &Confinement, scratch: &mut Scratch) -> Result<(), ServeError> {
+    if confinement.mode == Mode::Require {
+        telecl_confine::insist(Mode::Require, telecl_confine::survey())?;
+    }
+    match scratch.try_users() {
+        Err(error) if confinement.mode == Mode::Require => return Err(ServeError::Users(error)),
+        Err(error) => warn!(%error, "workers stay root; set worker_uids to ids that there are here and nobody uses"),
+        Ok(()) => {}
+    }
+    Ok(())
 }
 
 /// A process that confines itself before it loads a vendor's library. All that it starts is in a process group with it.

@@ -42,7 +42,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::time::{Duration, Instant};
 
-use telecl_confine::{Mode, Unconfined};
+use telecl_confine::Unconfined;
 use telecl_net::{Address, Compression};
 use telecl_policy::PolicyError;
 use tracing::{info, warn};
@@ -144,6 +144,8 @@ pub enum ServeError {
     /// Its messages say what to write instead.
     #[error(transparent)]
     Policy(#[from] PolicyError),
+    #[error("workers cannot get users of their own: {0}; set worker_uids to ids that there are here and nobody uses")]
+    Users(io::Error),
     /// Its message says what to do.
     #[error(transparent)]
     Unconfined(#[from] Unconfined),
@@ -197,10 +199,8 @@ pub fn serve(settings: ServeSettings, ready: impl FnOnce(&[Address])) -> Result<
     let signals = Signals::install(rules.has_file()).map_err(ServeError::Signals)?;
     let listeners = Listeners::bind(&settings.listen, settings.local_socket)?;
     let page = settings.metrics.as_ref().map(http::Page::bind).transpose()?;
-    if settings.confinement.mode == Mode::Require {
-        telecl_confine::insist(Mode::Require, telecl_confine::survey())?;
-    }
-    let scratch = Scratch::new(&settings.confinement).map_err(|cause| ServeError::Scratch { cause })?;
+    let mut scratch = Scratch::new(&settings.confinement).map_err(|cause| ServeError::Scratch { cause })?;
+    confinement::check(&settings.confinement, &mut scratch)?;
     confinement::make_device_files(&settings.confinement);
     let offer = Arc::new(offer::take_inventory(&settings, &scratch));
     let directory = settings.cache_dir.as_ref().map(|directory| directory.join("programs"));

@@ -10,7 +10,6 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::Path;
 
 use rustix::fs::{FlockOperation, flock};
-use telecl_confine::Mode;
 use tempfile::TempDir;
 use tracing::{debug, warn};
 
@@ -39,15 +38,16 @@ pub(crate) struct WorkerScratch {
 
 impl Scratch {
     pub(crate) fn new(confinement: &Confinement) -> io::Result<Scratch> {
-        let mut scratch = Scratch::below(&std::env::temp_dir(), confinement.users())?;
-        if let Err(error) = scratch.worker() {
-            match confinement.mode {
-                Mode::Require => return Err(error),
-                _ => warn!(%error, "workers get no user of their own; set worker_uids to ids that there are here"),
-            }
-            scratch.users = None;
+        Scratch::below(&std::env::temp_dir(), confinement.users())
+    }
+
+    /// Whether workers can get users of their own; if not, they get none.
+    pub(crate) fn try_users(&mut self) -> io::Result<()> {
+        let tried = self.worker().map(drop);
+        if tried.is_err() {
+            self.users = None;
         }
-        Ok(scratch)
+        tried
     }
 
     fn below(base: &Path, users: Option<RangeInclusive<u32>>) -> io::Result<Scratch> {
