@@ -2,6 +2,7 @@
 //! vendor's library: see [`telecl_confine`].
 
 use std::fs;
+use std::io;
 use std::ops::RangeInclusive;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -12,6 +13,7 @@ use rustix::system::sysinfo;
 use telecl_confine::{Mode, Plan};
 use tracing::{debug, warn};
 
+use super::homes::Homes;
 use super::scratch::{Scratch, WorkerScratch};
 use super::{ServeError, ServeSettings, launch};
 use crate::environment;
@@ -68,6 +70,11 @@ pub(crate) fn check(confinement: &Confinement, scratch: &mut Scratch) -> Result<
     Ok(())
 }
 
+/// What tenants' compilers keep, where they do not keep it in one place.
+pub(crate) fn homes(confinement: &Confinement, scratch: &Scratch) -> io::Result<Homes> {
+    Ok(Homes::new(if confinement.mode == Mode::Off { None } else { Some(scratch.homes()?) }))
+}
+
 /// A process that confines itself before it loads a vendor's library. All that it starts is in a process group with it.
 pub(crate) fn command(settings: &ServeSettings, scratch: &WorkerScratch) -> Command {
     let Confinement { mode, memory, paths, .. } = settings.confinement.clone();
@@ -81,9 +88,9 @@ pub(crate) fn command(settings: &ServeSettings, scratch: &WorkerScratch) -> Comm
         .env(environment::PLAN, serde_json::to_string(&plan).unwrap_or_default())
         .process_group(0);
     if mode != Mode::Off {
-        // What a compiler keeps for the next time is code that would be run by others. It stays with the session; the
-        // broker keeps built programs, for each tenant its own.
-        command.env("HOME", place).env("XDG_CACHE_HOME", place.join("cache")).env_remove("XDG_RUNTIME_DIR");
+        // What a compiler keeps for the next time is code that would be run by others: see `homes.rs`.
+        let home = scratch.home();
+        command.env("XDG_CACHE_HOME", home.join(".cache")).env("HOME", home).env_remove("XDG_RUNTIME_DIR");
         for name in VENDORS_CACHES {
             command.env_remove(name);
         }

@@ -93,6 +93,7 @@ fn run(
         board.map_err(|error| give_up(socket.take(), &format!("cannot keep a session: {error}"), false))?;
     let board = Arc::new(board);
     broker.accounts.work(session, &board);
+    broker.homes.fill(tenant.as_str(), &scratch);
     let memory = broker.memory.open(begin, tenant, &board);
     let memory = memory.map_err(|error| give_up(socket.take(), &format!("cannot keep a session: {error}"), false))?;
     let mut devices = DeviceClaims { broker, begin, tenant, board, memory, held: Vec::new(), waiting: None };
@@ -109,6 +110,7 @@ fn run(
         *socket = None;
     }
     let ended = wait(broker, session, child);
+    broker.homes.keep(tenant.as_str(), &scratch);
     if let Err(error) = scratch.remove() {
         warn!(session, %error, "cannot remove the worker's directory");
     }

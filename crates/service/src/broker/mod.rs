@@ -14,6 +14,7 @@ mod counters;
 mod farewell;
 mod figures;
 mod greeting;
+mod homes;
 mod http;
 mod inspect;
 mod launch;
@@ -53,6 +54,7 @@ use self::admission::Admission;
 use self::cache::Cache;
 pub use self::confinement::Confinement;
 use self::counters::Counters;
+use self::homes::Homes;
 use self::listen::Listeners;
 use self::memory::Memory;
 use self::offer::Offer;
@@ -188,6 +190,7 @@ struct Broker {
     sessions: Registry,
     pool: Pool,
     cache: Cache,
+    homes: Homes,
     scratch: Scratch,
 }
 
@@ -215,6 +218,7 @@ pub fn serve(settings: ServeSettings, ready: impl FnOnce(&[Address])) -> Result<
         placement: Placement::default(),
         pool: Pool::new().map_err(ServeError::Spawner)?,
         cache: Cache::new(directory.as_deref(), settings.cache_size),
+        homes: confinement::homes(&settings.confinement, &scratch).map_err(|cause| ServeError::Scratch { cause })?,
         settings,
         node: telecl_net::host_name(),
         socket: listeners.socket(),

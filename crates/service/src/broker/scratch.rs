@@ -3,11 +3,11 @@
 //! A worker's directory is removed when it has ended. All are below one directory of the broker, which holds a
 //! lock in it as long as it lives; what a broker that was killed has left behind is removed by the next one.
 
-use std::fs::{self, File, Permissions};
+use std::fs::{self, DirBuilder, File, Permissions};
 use std::io;
 use std::ops::RangeInclusive;
-use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
-use std::path::Path;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, chown};
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
 use tempfile::TempDir;
@@ -66,10 +66,20 @@ impl Scratch {
     pub(crate) fn worker(&self) -> io::Result<WorkerScratch> {
         let user = self.users.as_ref().map(Users::take).transpose()?;
         let directory = tempfile::Builder::new().prefix("worker-").tempdir_in(self.directory.path())?;
-        if let Some(id) = user.as_ref().map(User::id) {
-            chown(directory.path(), Some(id), Some(id))?;
+        let scratch = WorkerScratch { directory, user };
+        fs::create_dir(scratch.home())?;
+        if let Some(id) = scratch.user() {
+            chown(scratch.home(), Some(id), Some(id))?;
+            chown(scratch.path(), Some(id), Some(id))?;
         }
-        Ok(WorkerScratch { directory, user })
+        Ok(scratch)
+    }
+
+    /// A directory for what tenants' compilers keep.
+    pub(crate) fn homes(&self) -> io::Result<PathBuf> {
+        let homes = self.directory.path().join("homes");
+        DirBuilder::new().mode(0o700).create(&homes)?;
+        Ok(homes)
     }
 
     /// Removes everything at the end of the service.
@@ -83,6 +93,11 @@ impl Scratch {
 impl WorkerScratch {
     pub(crate) fn path(&self) -> &Path {
         self.directory.path()
+    }
+
+    /// What is to be the worker's home directory.
+    pub(crate) fn home(&self) -> PathBuf {
+        self.path().join("home")
     }
 
     /// The user that the worker is to become.
