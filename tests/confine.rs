@@ -152,11 +152,20 @@ fn a_kernel_cannot_read_or_change_the_services_files() {
 fn a_kernel_has_no_network() {
     for user in users() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = listener.local_addr().unwrap().port().to_string();
-        let open = Place::new(user, "off").attempt("uses_the_network", &port);
-        open.check(&[("inet", "0"), ("unix", "0"), ("netlink", "0"), ("connect", "0")]);
-        let confined = Place::new(user, "on").attempt("uses_the_network", &port);
-        let all = ["inet", "inet6", "unix", "netlink", "connect"];
+        let port = listener.local_addr().unwrap().port();
+        // At its own service's socket a worker would be whoever the service is.
+        let target = |place: &Place| {
+            let sockets = fs::read_dir(place.service.socket_directory()).unwrap().flatten();
+            let socket =
+                sockets.map(|entry| entry.path()).find(|path| path.extension().is_some_and(|ext| ext == "sock"));
+            format!("{port} {}", socket.unwrap().display())
+        };
+        let place = Place::new(user, "off");
+        let open = place.attempt("uses_the_network", &target(&place));
+        open.check(&[("inet", "0"), ("unix", "0"), ("netlink", "0"), ("connect", "0"), ("service", "0")]);
+        let place = Place::new(user, "on");
+        let confined = place.attempt("uses_the_network", &target(&place));
+        let all = ["inet", "inet6", "unix", "netlink", "connect", "service"];
         confined.check(&all.map(|family| (family, EPERM)));
         confined.check(&[("turned", "0")]);
     }

@@ -14,6 +14,7 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
+#include <sys/un.h>
 
 /* A call: its number, six arguments, and which of them are places in `data`. The result replaces the number. */
 static const char *source =
@@ -115,7 +116,7 @@ CASE_TELECL_ONLY(lists_a_directory) {
     say("list: %ld", place < 0 ? place : 0);
 }
 
-/* The target is a port of this machine. */
+/* The target is a port of this machine, and the path of a socket. */
 CASE_TELECL_ONLY(uses_the_network) {
     begin();
     static const int families[] = {AF_INET, AF_INET6, AF_UNIX, AF_NETLINK};
@@ -129,6 +130,12 @@ CASE_TELECL_ONLY(uses_the_network) {
     long made = make(SYS_socket, 0, AF_INET, SOCK_STREAM, 0, 0, 0);
     memcpy(bytes, &there, sizeof there);
     say("connect: %ld", made < 0 ? made : make(SYS_connect, 2, made, 0, sizeof there, 0, 0));
+    const char *path = strchr(target(), ' ');
+    struct sockaddr_un local = {.sun_family = AF_UNIX};
+    snprintf(local.sun_path, sizeof local.sun_path, "%s", path ? path + 1 : "/none");
+    long socket = make(SYS_socket, 0, AF_UNIX, SOCK_STREAM, 0, 0, 0);
+    memcpy(bytes, &local, sizeof local);
+    say("service: %ld", make(SYS_connect, 2, socket, 0, sizeof local, 0, 0));
     /* The session's own sockets must not be turned into others. */
     int turned = 0;
     struct sockaddr nowhere = {.sa_family = AF_UNSPEC};

@@ -20,13 +20,8 @@ const NAME: &str = "calls";
 const DENIED: &[libc::c_long] = &[
     // The network, and sockets of other processes. The session's sockets are there already, and a connected one must not
     // be connected to somebody else.
-    libc::SYS_socket,
-    libc::SYS_socketpair,
     libc::SYS_connect,
-    libc::SYS_bind,
-    libc::SYS_listen,
-    libc::SYS_accept,
-    libc::SYS_accept4,
+    libc::SYS_socketpair,
     // Other processes.
     libc::SYS_ptrace,
     libc::SYS_process_vm_readv,
@@ -207,6 +202,12 @@ fn rules() -> Result<BTreeMap<i64, Vec<SeccompRule>>, BackendError> {
     for request in [FIOSETOWN, SIOCSPGRP, TIOCSTI, TIOCLINUX] {
         rules.deny(libc::SYS_ioctl, &[(1, Eq, request)])?;
     }
+    // CUDA listens at a Unix socket of its own, for programs that share its memory. Those of the other kinds can send to
+    // anybody without connecting.
+    rules.deny(libc::SYS_socket, &[(0, Ne, bits(libc::AF_UNIX))])?;
+    for kind in [libc::SOCK_DGRAM, libc::SOCK_RAW].map(bits) {
+        rules.deny(libc::SYS_socket, &[(1, MaskedEq(0xf), kind)])?;
+    }
     // Connections that are opened by sending.
     let fast_open = bits(libc::MSG_FASTOPEN);
     for (call, flags) in [(libc::SYS_sendto, 3), (libc::SYS_sendmsg, 2), (libc::SYS_sendmmsg, 3)] {
@@ -238,7 +239,7 @@ impl Rules {
 #[cfg(test)]
 mod tests {
     use std::net::{TcpListener, UdpSocket};
-    use std::os::unix::net::UnixStream;
+    use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
     use std::process::Command;
     use std::thread;
 
@@ -248,7 +249,11 @@ mod tests {
 
     #[test]
     fn a_confined_thread_has_no_network_and_no_one_to_signal_and_still_starts_programs() {
-        let tried = thread::spawn(|| {
+        let place = tempfile::tempdir().unwrap();
+        let socket = place.path().join("socket");
+        let _listener = UnixListener::bind(&socket).unwrap();
+        let tried = thread::spawn(move || {
+            assert!(UnixStream::connect(&socket).is_ok());
             let parent = getppid().unwrap();
             assert!(test_kill_process(parent).is_ok() && UdpSocket::bind("127.0.0.1:0").is_ok());
             assert_eq!(confine_thread().level, Level::Enforced);
@@ -256,12 +261,15 @@ mod tests {
                 UdpSocket::bind("127.0.0.1:0").err(),
                 TcpListener::bind("127.0.0.1:0").err(),
                 UnixStream::pair().err(),
+                UnixDatagram::unbound().err(),
+                UnixStream::connect(&socket).err(),
                 kill_process(parent, Signal::CONT).err().map(Into::into),
                 test_kill_process(Pid::INIT).err().map(Into::into),
             ] {
                 assert_eq!(denied.and_then(|error| error.raw_os_error()), Some(libc::EPERM));
             }
             assert!(test_kill_process(getpid()).is_ok());
+            assert!(UnixListener::bind(place.path().join("own")).is_ok());
             // Threads and processes: what `clone3` does where it may.
             assert_eq!(thread::spawn(|| 7).join().unwrap(), 7);
             assert!(Command::new("/bin/true").status().unwrap().success());

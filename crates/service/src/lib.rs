@@ -18,7 +18,7 @@ mod turn;
 mod worker;
 
 pub use broker::{Confinement, ServeError, ServeSettings, WorkerCommand, serve};
-pub use telecl_confine::Mode;
+pub use telecl_confine::{Mode, survey};
 pub use worker::{Clearing, inventory_main, sensors_main, worker_main};
 
 /// Environment variables between a broker and its children.
