@@ -119,6 +119,18 @@ impl Running {
         false
     }
 
+    /// Waits until the process prints a line that begins like this, and returns that.
+    pub fn expect_line_with(&mut self, start: &str, limit: Duration) -> String {
+        let deadline = Instant::now() + limit;
+        while let Ok(line) = self.lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+            self.seen.push_str(&line);
+            if line.starts_with(start) {
+                return line;
+            }
+        }
+        panic!("no line that begins with {start:?} within {limit:?}; printed: {:?}", self.seen)
+    }
+
     /// Kills it at once, as a crash or an impatient user would.
     pub fn kill(mut self) {
         self.kill_group();

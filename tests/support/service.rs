@@ -2,6 +2,8 @@
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::chown;
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc;
@@ -35,14 +37,28 @@ impl Service {
         address: &str,
         variables: &[(&str, &str)],
     ) -> Result<Service, String> {
+        Service::start_as(artifacts, vendor, address, variables, None)
+    }
+
+    /// As [`Service::start_at`], as another user.
+    pub fn start_as(
+        artifacts: &Artifacts,
+        vendor: &Vendor,
+        address: &str,
+        variables: &[(&str, &str)],
+        user: Option<u32>,
+    ) -> Result<Service, String> {
         let log = tempfile::Builder::new().prefix("service-").suffix(".log").tempfile_in(&artifacts.scratch);
         let (log_file, log) = log.and_then(|log| log.keep().map_err(Into::into)).map_err(|error| error.to_string())?;
         let runtime = TempDir::with_prefix("telecl-run-").map_err(|error| error.to_string())?;
-        let mut child = service_command(artifacts, vendor, address, log_file)
-            .env("XDG_RUNTIME_DIR", runtime.path())
-            .envs(variables.iter().copied())
-            .spawn()
-            .map_err(|error| format!("cannot start {}: {error}", artifacts.telecl.display()))?;
+        let mut command = service_command(artifacts, vendor, address, log_file);
+        command.env("XDG_RUNTIME_DIR", runtime.path()).envs(variables.iter().copied());
+        if let Some(user) = user {
+            chown(runtime.path(), Some(user), Some(user)).map_err(|error| error.to_string())?;
+            command.uid(user).gid(user).env("HOME", runtime.path());
+        }
+        let mut child =
+            command.spawn().map_err(|error| format!("cannot start {}: {error}", artifacts.telecl.display()))?;
         let lines = lines_of(&mut child);
         let mut service = Service { child, address: String::new(), log, runtime };
         match lines.recv_timeout(Duration::from_secs(60)) {

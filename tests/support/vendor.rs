@@ -1,7 +1,8 @@
 //! The OpenCL driver that everything is compared with, and the directories that loaders look into.
 
 use std::env;
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -21,6 +22,9 @@ impl Vendor {
         let icd = env::var_os("TELECL_TEST_ICD").unwrap_or_else(|| "/etc/OpenCL/vendors/pocl.icd".into());
         let icd = PathBuf::from(icd);
         let directory = TempDir::with_prefix("telecl-vendors-").map_err(|error| error.to_string())?;
+        // Workers of a service of root are other users.
+        let readable = fs::set_permissions(directory.path(), Permissions::from_mode(0o755));
+        readable.map_err(|error| error.to_string())?;
         let vendor = Vendor { directory };
         let advice = "Install pocl-opencl-icd, or name another .icd file in TELECL_TEST_ICD";
         let library = fs::read(&icd).map_err(|error| format!("cannot read {}: {error}. {advice}", icd.display()))?;

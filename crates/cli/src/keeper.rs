@@ -15,7 +15,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, getpid, kill_process, pidfd_open};
-use telecl_config::{Address, ServeConfig};
+use telecl_config::{Address, Confine, ServeConfig};
 use telecl_service::ServeSettings;
 use tempfile::TempDir;
 
@@ -139,8 +139,11 @@ fn keep_service(pid: Pid, args: &KeepArgs) -> Outcome {
     let private = launch::private_address(&args.directory);
     let listen = [std::slice::from_ref(&private), &args.listen].concat();
     // What is built is kept for the next time.
-    let ServeConfig { cache_dir, cache_size, compression, warm_workers, .. } = ServeConfig::load()?;
+    let config = ServeConfig::load()?;
     let mut settings = ServeSettings::new(listen, worker);
+    // Nobody is kept from anything here: the program that it serves has all of its user's rights.
+    settings.confinement = serve::confinement(config.confine.unwrap_or(Confine::Off), &config);
+    let ServeConfig { cache_dir, cache_size, compression, warm_workers, .. } = config;
     (settings.cache_dir, settings.cache_size, settings.compression) = (cache_dir, cache_size, compression);
     settings.policy.clone_from(&args.policy);
     if args.warm {

@@ -26,7 +26,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use telecl_config::Address;
+use telecl_config::{Address, Confine};
 
 /// OpenCL at a distance: programs use accelerators of other machines as if they were their own.
 #[derive(Debug, Parser)]
@@ -127,6 +127,9 @@ struct ServeArgs {
     /// Offer metrics for Prometheus there, at /metrics: host:port [default: nowhere]
     #[arg(long, value_name = "ADDR", value_parser = telecl_config::parse_metrics_address)]
     metrics: Option<Address>,
+    /// Keep workers from everything that is not theirs: on (as far as the system can), off or require [default: on]
+    #[arg(long, value_name = "HOW", value_parser = telecl_config::parse_confine)]
+    confine: Option<Confine>,
     /// How log lines look
     #[arg(long, value_enum, default_value = "text")]
     log_format: LogFormat,

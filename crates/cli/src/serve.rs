@@ -4,8 +4,8 @@ use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use telecl_config::{Address, Environment, ServeConfig};
-use telecl_service::{ServeError, ServeSettings, WorkerCommand};
+use telecl_config::{Address, Confine, Environment, ServeConfig, WorkerMemory, WorkerUsers};
+use telecl_service::{Confinement, Mode, ServeError, ServeSettings, WorkerCommand};
 use tracing_subscriber::EnvFilter;
 
 use crate::exit::{Exit, Failure, Outcome, print};
@@ -19,6 +19,7 @@ pub(crate) fn serve(args: ServeArgs) -> Outcome {
     let config = ServeConfig::load_from(&environment)?;
     let given_or = |given: Vec<String>, configured| if given.is_empty() { configured } else { given };
     log_to_stderr(args.log_format, "info");
+    let confinement = confinement(args.confine.or(config.confine).unwrap_or(Confine::On), &config);
     let settings = ServeSettings {
         listen: if args.listen.is_empty() { config.listen } else { args.listen },
         local_socket: config.local_socket,
@@ -32,6 +33,7 @@ pub(crate) fn serve(args: ServeArgs) -> Outcome {
         metrics: args.metrics.or(config.metrics),
         accounting: config.accounting,
         compression: config.compression,
+        confinement,
         worker: worker_command(args.log_format, "info")?,
     };
     run(settings, |addresses| {
@@ -39,6 +41,29 @@ pub(crate) fn serve(args: ServeArgs) -> Outcome {
             print(format_args!("listening on {address}\n"));
         }
     })
+}
+
+/// How workers are confined.
+pub(crate) fn confinement(confine: Confine, config: &ServeConfig) -> Confinement {
+    let default = Confinement::default();
+    Confinement {
+        mode: match confine {
+            Confine::On => Mode::On,
+            Confine::Off => Mode::Off,
+            Confine::Require => Mode::Require,
+        },
+        users: match &config.worker_uids {
+            WorkerUsers::Auto => default.users,
+            WorkerUsers::None => None,
+            WorkerUsers::Ids(range) => Some(range.clone()),
+        },
+        memory: match config.worker_memory {
+            WorkerMemory::Auto => default.memory,
+            WorkerMemory::Unlimited => None,
+            WorkerMemory::Bytes(bytes) => Some(bytes),
+        },
+        paths: config.worker_paths.clone(),
+    }
 }
 
 /// The policy's file: that of the command line, otherwise the configured one. Its path has to hold for as long as the

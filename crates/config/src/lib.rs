@@ -18,6 +18,7 @@ mod nearest;
 mod serve;
 mod settings;
 mod value;
+mod worker;
 
 pub use driver::DriverConfig;
 pub use environment::Environment;
@@ -27,6 +28,7 @@ pub use nearest::nearest;
 pub use serve::ServeConfig;
 pub use settings::{KEYS, Key, Source, in_file_order};
 pub use value::{StreamCount, parse_duration, parse_metrics_address};
+pub use worker::{Confine, WorkerMemory, WorkerUsers, parse_confine};
 
 /// A service's address, as it stands in `services` and `listen`.
 pub use telecl_net::Address;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use telecl_net::{Address, Compression};
 
 use crate::settings::Settings;
+use crate::worker::{Confine, WorkerMemory, WorkerUsers};
 use crate::{ConfigError, Environment, Source};
 
 /// The service's configuration: the table `[serve]`.
@@ -34,6 +35,14 @@ pub struct ServeConfig {
     pub accounting: Option<PathBuf>,
     /// Whether bulk data is compressed on its way.
     pub compression: Compression,
+    /// Whether workers are confined; `None` if nobody says.
+    pub confine: Option<Confine>,
+    /// The users that workers become if the service is root.
+    pub worker_uids: WorkerUsers,
+    /// How much memory of its own a worker may have.
+    pub worker_memory: WorkerMemory,
+    /// What workers may read and execute beside what all may.
+    pub worker_paths: Vec<PathBuf>,
     pub source: Source,
 }
 
@@ -54,6 +63,10 @@ impl Default for ServeConfig {
             metrics: None,
             accounting: None,
             compression: Compression::Auto,
+            confine: None,
+            worker_uids: WorkerUsers::Auto,
+            worker_memory: WorkerMemory::Auto,
+            worker_paths: Vec::new(),
             source: Source::default(),
         }
     }
@@ -82,6 +95,10 @@ impl ServeConfig {
             metrics: settings.metrics.map(|address| address.0),
             accounting: settings.accounting.map(|file| file.0),
             compression: settings.serve_compression.unwrap_or(default.compression),
+            confine: settings.confine,
+            worker_uids: settings.worker_uids.unwrap_or(default.worker_uids),
+            worker_memory: settings.worker_memory.unwrap_or(default.worker_memory),
+            worker_paths: settings.worker_paths.map_or(default.worker_paths, |paths| paths.0),
             source: settings.source,
         })
     }

@@ -16,6 +16,7 @@ use crate::value::{
     AccountingFile, CacheDir, Count, Listen, MetricsAddress, Names, PolicyFile, Services, Size, StreamCount, Value,
     table,
 };
+use crate::worker::{Confine, WorkerMemory, WorkerPaths, WorkerUsers};
 
 /// A key of the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,6 +110,10 @@ settings! {
     metrics: MetricsAddress, "serve", "TELECL_METRICS";
     accounting: AccountingFile, "serve", "TELECL_ACCOUNTING";
     serve_compression ("compression"): Compression, "serve", "TELECL_SERVE_COMPRESSION";
+    confine: Confine, "serve", "TELECL_CONFINE";
+    worker_uids: WorkerUsers, "serve", "TELECL_WORKER_UIDS";
+    worker_memory: WorkerMemory, "serve", "TELECL_WORKER_MEMORY";
+    worker_paths: WorkerPaths, "serve", "TELECL_WORKER_PATHS";
 }
 
 impl Settings {

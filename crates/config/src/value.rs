@@ -233,7 +233,7 @@ impl Value for Size {
 }
 
 /// Reads `64KiB`, `512MiB`, `1GiB` or `2TiB`.
-fn parse_size(text: &str) -> Result<u64, String> {
+pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
     let text = text.trim();
     let bad = || format!("\"{text}\" is not a size; write a whole number and a unit: 512MiB, 1GiB");
     let digits = text.find(|c: char| !c.is_ascii_digit()).ok_or_else(bad)?;
@@ -361,13 +361,13 @@ impl Value for bool {
 }
 
 /// The items of a comma-separated variable; an empty variable has none.
-fn split(text: &str) -> impl Iterator<Item = &str> {
+pub(crate) fn split(text: &str) -> impl Iterator<Item = &str> {
     let blank = text.trim().is_empty();
     text.split(',').filter(move |_| !blank)
 }
 
 /// The texts of a TOML list.
-fn texts<'v>(value: &'v DeValue<'_>, example: &str) -> Result<Vec<&'v str>, String> {
+pub(crate) fn texts<'v>(value: &'v DeValue<'_>, example: &str) -> Result<Vec<&'v str>, String> {
     let expected = format!("a list of texts such as {example}");
     let DeValue::Array(items) = value else {
         return Err(wrong_type(value, &expected));
@@ -389,7 +389,7 @@ pub(crate) fn table<'v, 'i>(value: &'v DeValue<'i>) -> Result<&'v DeTable<'i>, S
     }
 }
 
-fn wrong_type(value: &DeValue<'_>, expected: &str) -> String {
+pub(crate) fn wrong_type(value: &DeValue<'_>, expected: &str) -> String {
     format!("is {}; expected {expected}", name_of(value))
 }
 

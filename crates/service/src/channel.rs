@@ -349,10 +349,16 @@ impl Done {
 #[derive(Debug)]
 pub(crate) struct Channel(UnixStream);
 
+/// How long a worker may keep its broker waiting within a message.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
 impl Channel {
     /// Both ends; neither is inherited by a child unless it is given to it.
     pub(crate) fn pair() -> io::Result<(Channel, OwnedFd)> {
         let (ours, theirs) = UnixStream::pair()?;
+        // Whoever runs a tenant's code may stop in the middle of a message. The broker only reads when there is one.
+        ours.set_read_timeout(Some(LONGEST_PAUSE))?;
+        ours.set_write_timeout(Some(LONGEST_PAUSE))?;
         Ok((Channel(ours), theirs.into()))
     }
 

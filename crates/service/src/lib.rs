@@ -17,7 +17,8 @@ mod sensors;
 mod turn;
 mod worker;
 
-pub use broker::{ServeError, ServeSettings, WorkerCommand, serve};
+pub use broker::{Confinement, ServeError, ServeSettings, WorkerCommand, serve};
+pub use telecl_confine::{Mode, survey};
 pub use worker::{Clearing, inventory_main, sensors_main, worker_main};
 
 /// Environment variables between a broker and its children.
@@ -28,6 +29,8 @@ mod environment {
     pub(crate) const SERVICES: &str = "TELECL_SERVICES";
     /// Process id of the broker.
     pub(crate) const BROKER: &str = "TELECL_BROKER";
+    /// How the process is to confine itself.
+    pub(crate) const PLAN: &str = "TELECL_CONFINEMENT_PLAN";
     /// The worker's own directory.
     pub(crate) const SCRATCH: &str = "TELECL_SCRATCH";
 }

@@ -43,6 +43,18 @@ pub(crate) fn loader(report: &mut Report) {
     }
 }
 
+/// What a service on this machine can keep its workers from.
+pub(crate) fn confinement(report: &mut Report) {
+    let parts = telecl_service::survey();
+    if parts.missing().is_empty() {
+        report.ok("confinement", format!("workers of a service here can be confined: {parts}"));
+    } else {
+        // Programs on this machine need no service on it.
+        report
+            .skipped("confinement", format!("workers of a service here cannot be confined fully: {}", parts.missing()));
+    }
+}
+
 /// The file by which a loader finds the driver without `telecl run`.
 pub(crate) fn icd_file(report: &mut Report, driver: Option<&PathBuf>) {
     let place = std::env::var_os("OCL_ICD_VENDORS").filter(|value| !value.is_empty());

@@ -17,6 +17,7 @@ pub(crate) fn doctor(args: &DoctorArgs) -> Outcome {
     let driver = launch::find_driver(args.driver.as_deref());
     local::icd_file(&mut report, driver.as_ref().ok());
     let driver = local::driver(&mut report, driver);
+    local::confinement(&mut report);
     let services = services(&mut report, args);
     match (services, driver) {
         (Some(services), Some(driver)) => chain::check(&mut report, &driver, services),

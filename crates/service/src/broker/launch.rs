@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_open, waitid};
 use telecl_net::Stream;
 use telecl_policy::Tenant;
 use tracing::{debug, info, warn};
@@ -93,10 +93,11 @@ fn run(
         board.map_err(|error| give_up(socket.take(), &format!("cannot keep a session: {error}"), false))?;
     let board = Arc::new(board);
     broker.accounts.work(session, &board);
+    broker.homes.fill(tenant.as_str(), &scratch);
     let memory = broker.memory.open(begin, tenant, &board);
     let memory = memory.map_err(|error| give_up(socket.take(), &format!("cannot keep a session: {error}"), false))?;
     let mut devices = DeviceClaims { broker, begin, tenant, board, memory, held: Vec::new(), waiting: None };
-    let ending = match attend(broker, &mut devices, memfd, socket, joins, &channel) {
+    let ending = match attend(broker, &mut devices, memfd, socket, joins, &channel, Pid::from_child(&child)) {
         Ok(ending) => ending,
         Err(error) => {
             debug!(session, %error, "the worker's channel broke");
@@ -109,6 +110,7 @@ fn run(
         *socket = None;
     }
     let ended = wait(broker, session, child);
+    broker.homes.keep(tenant.as_str(), &scratch);
     if let Err(error) = scratch.remove() {
         warn!(session, %error, "cannot remove the worker's directory");
     }
@@ -135,7 +137,11 @@ fn attend(
     socket: &mut Option<Stream>,
     joins: &Joins,
     channel: &Channel,
+    worker: Pid,
 ) -> io::Result<Ending> {
+    // A process that a tenant's code has started may hold the channel open when the worker has ended.
+    let process = pidfd_open(worker, PidfdFlags::empty()).ok();
+    let mut ended = false;
     let mailbox = Arc::new(Mailbox::new()?);
     let (begin, tenant) = (devices.begin, devices.tenant);
     // Each tenant is a trust domain: what a worker stores is code that others would run.
@@ -157,6 +163,7 @@ fn attend(
             None => PollFd::from_borrowed_fd(joins.as_fd(), PollFlags::IN),
         });
         polled.push(PollFd::new(&devices.memory, PollFlags::IN));
+        polled.extend(process.as_ref().map(|process| PollFd::new(process, PollFlags::IN)));
         let patience = devices.waiting.as_ref().map(|waiting| waiting.claim.patience().unwrap_or_default());
         let patience = patience.into_iter().chain(devices.memory.patience()).min();
         let patience = patience.and_then(|left| Timespec::try_from(left).ok());
@@ -166,6 +173,11 @@ fn attend(
             other => other?,
         };
         let ready: Vec<bool> = polled.iter().map(|polled| !polled.revents().is_empty()).collect();
+        let had_ended = ended;
+        if process.is_some() && ready[4] && !ended {
+            kill_all(worker);
+            ended = true;
+        }
         devices.look(channel)?;
         devices.look_for_memory(channel)?;
         if ready[1] {
@@ -196,6 +208,8 @@ fn attend(
             }
         } else if ready[2] && !begun {
             return Ok(Ending::Driver);
+        } else if had_ended {
+            return Ok(Ending::Worker);
         }
     }
 }
@@ -372,7 +386,16 @@ fn wait(broker: &Broker, session: u64, mut child: Child) -> io::Result<ExitStatu
     // Waits without reaping, so that the process id cannot be another's while the registry still has it.
     while let Err(Errno::INTR) = waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT) {}
     broker.sessions.hand_over(session);
+    // What a tenant's code has started may not outlive its session.
+    kill_all(pid);
     child.wait()
+}
+
+/// Ends a worker and all that it has started: they are one process group, which nobody leaves. Its process id has not
+/// been given back yet.
+pub(crate) fn kill_all(worker: Pid) {
+    // They may have ended already.
+    let _ = kill_process_group(worker, Signal::KILL);
 }
 
 fn describe(status: ExitStatus) -> Result<String, String> {

@@ -9,10 +9,12 @@ mod accounting;
 mod accounts;
 mod admission;
 mod cache;
+mod confinement;
 mod counters;
 mod farewell;
 mod figures;
 mod greeting;
+mod homes;
 mod http;
 mod inspect;
 mod launch;
@@ -32,6 +34,7 @@ mod sensors;
 mod session;
 mod stop;
 mod turns;
+mod users;
 
 use std::ffi::OsString;
 use std::io;
@@ -40,6 +43,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::time::{Duration, Instant};
 
+use telecl_confine::Unconfined;
 use telecl_net::{Address, Compression};
 use telecl_policy::PolicyError;
 use tracing::{info, warn};
@@ -48,7 +52,9 @@ use self::accounting::Accounting;
 use self::accounts::Accounts;
 use self::admission::Admission;
 use self::cache::Cache;
+pub use self::confinement::Confinement;
 use self::counters::Counters;
+use self::homes::Homes;
 use self::listen::Listeners;
 use self::memory::Memory;
 use self::offer::Offer;
@@ -87,6 +93,7 @@ pub struct ServeSettings {
     pub accounting: Option<PathBuf>,
     /// Whether bulk data is compressed on its way, if it is for us to say.
     pub compression: Compression,
+    pub confinement: Confinement,
     pub worker: WorkerCommand,
 }
 
@@ -106,6 +113,7 @@ impl ServeSettings {
             metrics: None,
             accounting: None,
             compression: Compression::Auto,
+            confinement: Confinement::default(),
             worker,
         }
     }
@@ -138,6 +146,11 @@ pub enum ServeError {
     /// Its messages say what to write instead.
     #[error(transparent)]
     Policy(#[from] PolicyError),
+    #[error("workers cannot get users of their own: {0}; set worker_uids to ids that there are here and nobody uses")]
+    Users(io::Error),
+    /// Its message says what to do.
+    #[error(transparent)]
+    Unconfined(#[from] Unconfined),
     #[error("cannot watch for signals: {0}")]
     Signals(io::Error),
     #[error("cannot make a directory in {place}: {cause}; set TMPDIR to one that you may write to", place = std::env::temp_dir().display())]
@@ -177,6 +190,7 @@ struct Broker {
     sessions: Registry,
     pool: Pool,
     cache: Cache,
+    homes: Homes,
     scratch: Scratch,
 }
 
@@ -188,8 +202,10 @@ pub fn serve(settings: ServeSettings, ready: impl FnOnce(&[Address])) -> Result<
     let signals = Signals::install(rules.has_file()).map_err(ServeError::Signals)?;
     let listeners = Listeners::bind(&settings.listen, settings.local_socket)?;
     let page = settings.metrics.as_ref().map(http::Page::bind).transpose()?;
-    let scratch = Scratch::new().map_err(|cause| ServeError::Scratch { cause })?;
-    let offer = Arc::new(offer::take_inventory(&settings));
+    let mut scratch = Scratch::new(&settings.confinement).map_err(|cause| ServeError::Scratch { cause })?;
+    confinement::check(&settings.confinement, &mut scratch)?;
+    confinement::make_device_files(&settings.confinement);
+    let offer = Arc::new(offer::take_inventory(&settings, &scratch));
     let directory = settings.cache_dir.as_ref().map(|directory| directory.join("programs"));
     let broker = Arc::new(Broker {
         admission: Admission::new(Arc::clone(&rules), Arc::clone(&offer)),
@@ -202,6 +218,7 @@ pub fn serve(settings: ServeSettings, ready: impl FnOnce(&[Address])) -> Result<
         placement: Placement::default(),
         pool: Pool::new().map_err(ServeError::Spawner)?,
         cache: Cache::new(directory.as_deref(), settings.cache_size),
+        homes: confinement::homes(&settings.confinement, &scratch).map_err(|cause| ServeError::Scratch { cause })?,
         settings,
         node: telecl_net::host_name(),
         socket: listeners.socket(),

@@ -17,7 +17,8 @@ use telecl_sys::{
 use telecl_wire::info::{Info, Inventory, Platform};
 use tracing::{info, warn};
 
-use super::{ServeSettings, launch};
+use super::scratch::Scratch;
+use super::{ServeSettings, confinement};
 use crate::sensors::bus;
 
 /// A vendor's driver that starts a GPU from cold may take its time; one that hangs must not take ours.
@@ -116,8 +117,8 @@ impl Known {
 }
 
 /// Asks a child process what the node has. Nothing is not an error: the service starts, says so, and offers nothing.
-pub(crate) fn take_inventory(settings: &ServeSettings) -> Offer {
-    let bytes = match ask(settings) {
+pub(crate) fn take_inventory(settings: &ServeSettings, scratch: &Scratch) -> Offer {
+    let bytes = match ask(settings, scratch) {
         Ok(bytes) => bytes,
         Err(error) => {
             warn!(%error, "cannot find out what this node has; offering nothing");
@@ -133,7 +134,10 @@ pub(crate) fn take_inventory(settings: &ServeSettings) -> Offer {
         }
     };
     if inventory.platforms.is_empty() {
-        warn!("no OpenCL platform on this node; offering nothing (is a vendor's OpenCL driver installed? see clinfo)");
+        warn!(
+            "no OpenCL platform on this node; offering nothing (is a vendor's OpenCL driver installed? see clinfo; if \
+            it is in a place that workers may not read, name that in worker_paths, or try with confine = \"off\")"
+        );
         return Offer::default();
     }
     let offer = select(inventory, &settings.platforms, &settings.devices);
@@ -149,8 +153,10 @@ pub(crate) fn take_inventory(settings: &ServeSettings) -> Offer {
     offer
 }
 
-fn ask(settings: &ServeSettings) -> io::Result<Vec<u8>> {
-    let mut command = launch::command(&settings.worker);
+/// Confined as a worker is, so that what is offered is what workers find.
+fn ask(settings: &ServeSettings, scratch: &Scratch) -> io::Result<Vec<u8>> {
+    let scratch = scratch.worker()?;
+    let mut command = confinement::command(settings, &scratch);
     command.arg("--inventory").stdin(Stdio::null()).stdout(Stdio::piped());
     let mut child = command.spawn()?;
     let answer = read_answer(&mut child, Instant::now() + PATIENCE);

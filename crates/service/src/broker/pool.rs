@@ -16,12 +16,12 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
+use rustix::process::Pid;
 use tracing::{debug, warn};
 
 use super::scratch::WorkerScratch;
-use super::{Broker, launch};
+use super::{Broker, confinement, launch};
 use crate::channel::{Channel, Kind};
-use crate::environment;
 
 /// How long a vendor's driver may take to start before an idle worker is given up.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -48,7 +48,7 @@ impl Worker {
     /// Ends a worker that has no session.
     fn discard(mut self) {
         // It may have ended already; then this is how its process id is given back.
-        let _ = self.child.kill();
+        launch::kill_all(Pid::from_child(&self.child));
         let _ = self.child.wait();
         let _ = self.scratch.remove();
     }
@@ -282,13 +282,8 @@ fn look_at(worker: &Worker) -> Look {
 fn spawn(broker: &Broker) -> io::Result<Worker> {
     let scratch = broker.scratch.worker()?;
     let (channel, theirs) = Channel::pair()?;
-    let child = launch::command(&broker.settings.worker)
-        .env(environment::SCRATCH, scratch.path())
-        // Compilers leave files behind when they are killed.
-        .env("TMPDIR", scratch.path())
-        .stdin(Stdio::from(theirs))
-        .stdout(Stdio::null())
-        .spawn()?;
+    let child =
+        confinement::command(&broker.settings, &scratch).stdin(Stdio::from(theirs)).stdout(Stdio::null()).spawn()?;
     debug!(worker = child.id(), "worker started");
     Ok(Worker { child, channel: Arc::new(channel), scratch, started: Instant::now(), ready: false })
 }

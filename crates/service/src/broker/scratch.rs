@@ -3,14 +3,18 @@
 //! A worker's directory is removed when it has ended. All are below one directory of the broker, which holds a
 //! lock in it as long as it lives; what a broker that was killed has left behind is removed by the next one.
 
-use std::fs::{self, File};
+use std::fs::{self, DirBuilder, File, Permissions};
 use std::io;
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::ops::RangeInclusive;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, chown};
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
 use tempfile::TempDir;
 use tracing::{debug, warn};
+
+use super::confinement::Confinement;
+use super::users::{User, Users};
 
 const PREFIX: &str = "telecl-service-";
 const LOCK: &str = "lock";
@@ -19,29 +23,63 @@ const LOCK: &str = "lock";
 #[derive(Debug)]
 pub(crate) struct Scratch {
     directory: TempDir,
+    /// Whose the workers' directories are; `None` if they are the service's own user's.
+    users: Option<Users>,
     _lock: File,
 }
 
-/// The directory of one worker.
+/// The directory of one worker, and the user that it is.
 #[derive(Debug)]
-pub(crate) struct WorkerScratch(TempDir);
+pub(crate) struct WorkerScratch {
+    directory: TempDir,
+    /// After the directory, so that no other worker can have been left files.
+    user: Option<User>,
+}
 
 impl Scratch {
-    pub(crate) fn new() -> io::Result<Scratch> {
-        Scratch::below(&std::env::temp_dir())
+    pub(crate) fn new(confinement: &Confinement) -> io::Result<Scratch> {
+        Scratch::below(&std::env::temp_dir(), confinement.users())
     }
 
-    fn below(base: &Path) -> io::Result<Scratch> {
+    /// Whether workers can get users of their own; if not, they get none.
+    pub(crate) fn try_users(&mut self) -> io::Result<()> {
+        let tried = self.worker().map(drop);
+        if tried.is_err() {
+            self.users = None;
+        }
+        tried
+    }
+
+    fn below(base: &Path, users: Option<RangeInclusive<u32>>) -> io::Result<Scratch> {
         remove_abandoned(base);
         // Mode 0700, as all of its kind.
         let directory = tempfile::Builder::new().prefix(PREFIX).tempdir_in(base)?;
         let lock = File::create(directory.path().join(LOCK))?;
         flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
-        Ok(Scratch { directory, _lock: lock })
+        if users.is_some() {
+            // They find their own directory, and cannot list what there is.
+            fs::set_permissions(directory.path(), Permissions::from_mode(0o711))?;
+        }
+        Ok(Scratch { directory, users: users.map(Users::new), _lock: lock })
     }
 
     pub(crate) fn worker(&self) -> io::Result<WorkerScratch> {
-        tempfile::Builder::new().prefix("worker-").tempdir_in(self.directory.path()).map(WorkerScratch)
+        let user = self.users.as_ref().map(Users::take).transpose()?;
+        let directory = tempfile::Builder::new().prefix("worker-").tempdir_in(self.directory.path())?;
+        let scratch = WorkerScratch { directory, user };
+        fs::create_dir(scratch.home())?;
+        if let Some(id) = scratch.user() {
+            chown(scratch.home(), Some(id), Some(id))?;
+            chown(scratch.path(), Some(id), Some(id))?;
+        }
+        Ok(scratch)
+    }
+
+    /// A directory for what tenants' compilers keep.
+    pub(crate) fn homes(&self) -> io::Result<PathBuf> {
+        let homes = self.directory.path().join("homes");
+        DirBuilder::new().mode(0o700).create(&homes)?;
+        Ok(homes)
     }
 
     /// Removes everything at the end of the service.
@@ -54,11 +92,21 @@ impl Scratch {
 
 impl WorkerScratch {
     pub(crate) fn path(&self) -> &Path {
-        self.0.path()
+        self.directory.path()
+    }
+
+    /// What is to be the worker's home directory.
+    pub(crate) fn home(&self) -> PathBuf {
+        self.path().join("home")
+    }
+
+    /// The user that the worker is to become.
+    pub(crate) fn user(&self) -> Option<u32> {
+        self.user.as_ref().map(User::id)
     }
 
     pub(crate) fn remove(self) -> io::Result<()> {
-        self.0.close()
+        self.directory.close()
     }
 }
 
@@ -87,16 +135,16 @@ mod tests {
     #[test]
     fn what_the_dead_leave_is_removed_and_the_living_are_left_alone() {
         let base = tempfile::tempdir().unwrap();
-        let living = Scratch::below(base.path()).unwrap();
+        let living = Scratch::below(base.path(), None).unwrap();
         let worker = living.worker().unwrap();
-        let dead = Scratch::below(base.path()).unwrap();
+        let dead = Scratch::below(base.path(), None).unwrap();
         let left = dead.directory.path().to_owned();
         fs::create_dir(left.join("worker-x")).unwrap();
         // As if killed: the lock goes, the directory stays.
-        let Scratch { directory, _lock } = dead;
+        let Scratch { directory, _lock, .. } = dead;
         drop(_lock);
         let _ = directory.keep();
-        drop(Scratch::below(base.path()).unwrap());
+        drop(Scratch::below(base.path(), None).unwrap());
         assert!(!left.exists());
         assert!(worker.path().is_dir());
         worker.remove().unwrap();

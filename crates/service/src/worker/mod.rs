@@ -16,6 +16,7 @@ mod clear;
 mod command;
 mod compiler;
 mod completion;
+mod confine;
 mod context;
 mod device;
 mod entry;

@@ -22,7 +22,7 @@ use super::link::Link;
 use super::output::Output;
 use super::session::{Ended, Session};
 use super::watch::StopSignal;
-use super::{inventory, watch};
+use super::{confine, inventory, watch};
 use crate::channel::{Begin, Channel, Head, Kind};
 use crate::environment;
 use crate::process::{exit_code, exit_now};
@@ -30,6 +30,7 @@ use crate::process::{exit_code, exit_now};
 /// Writes the encoded [`telecl_wire::info::Inventory`] of this node to standard output.
 pub fn inventory_main() -> ExitCode {
     let written = die_with_broker().and_then(|()| {
+        confine::tell(&confine::confine()?);
         // Vendors' drivers print to standard output; what they say goes to the log instead.
         let answer = stdio::stdout().try_clone_to_owned()?;
         stdio::dup2_stdout(stdio::stderr())?;
@@ -65,6 +66,7 @@ fn start(clearing: Clearing) -> io::Result<Option<(Arc<Link>, FrameReceiver, Ses
     let stop = StopSignal::install()?;
     // Before the vendor's libraries are loaded: some look at standard output only then.
     let printed = Output::capture()?;
+    debug!(confined = %confine::confine()?, "worker confined");
     let scratch = env::var_os(environment::SCRATCH).map_or_else(env::temp_dir, PathBuf::from);
     // What takes long, and needs no session. If there is no OpenCL, the session says so.
     let _ = Library::load();
