@@ -14,7 +14,7 @@ use telecl_wire::request::Message;
 use telecl_wire::{DecodeError, Header, PROTOCOL_VERSION, decode};
 
 /// A hello has two short texts; no stranger makes us take more memory than this.
-const LONGEST_HELLO: usize = 16 << 10;
+pub(crate) const LONGEST_HELLO: usize = 16 << 10;
 
 /// What a driver says about its program and itself.
 #[derive(Debug)]
