@@ -192,7 +192,8 @@ impl Room {
 impl State {
     /// The oldest of whoever has most leaves. Those whose words are here only wait for us, and stay if they can.
     fn send_away(&mut self, broker: &Broker) {
-        let silent = || self.waiting.iter().filter(|(_, guest)| !guest.ready).map(|(number, guest)| (*number, guest.origin));
+        let silent =
+            || self.waiting.iter().filter(|(_, guest)| !guest.ready).map(|(number, guest)| (*number, guest.origin));
         let all = || self.waiting.iter().map(|(number, guest)| (*number, guest.origin));
         let Some(number) = oldest_of_most(silent).or_else(|| oldest_of_most(all)) else { return };
         if let Some(guest) = self.waiting.remove(&number) {
@@ -230,7 +231,8 @@ impl State {
     /// The first of those whose words are here and who may begin, by the pace.
     fn next_ready(&mut self, paces: &mut Paces, now: Instant) -> Option<(u64, Guest)> {
         let ready = self.waiting.iter().filter(|(_, guest)| guest.ready);
-        let number = ready.map(|(number, guest)| (*number, guest.origin)).find(|(_, origin)| paces.begin(*origin, now))?.0;
+        let number =
+            ready.map(|(number, guest)| (*number, guest.origin)).find(|(_, origin)| paces.begin(*origin, now))?.0;
         self.waiting.remove(&number).map(|guest| (number, guest))
     }
 }
