@@ -13,6 +13,7 @@ use telecl_wire::request::{Arg, ArgForm, CloneKernel, CreateKernel, Message, Set
 
 use super::account::Held;
 use super::backing::Backing;
+use super::bounds::MOST_ARGS;
 use super::link::About;
 use super::memory::to_usize;
 use super::report::Param;
@@ -69,6 +70,12 @@ impl KernelEntry {
         }
         self.set_moved()?;
         Ok(&self.kernel)
+    }
+
+    /// How many arguments there are, or may be if the vendor did not say.
+    fn arg_count(&self) -> u32 {
+        let known = self.params.as_ref().and_then(|params| u32::try_from(params.len()).ok());
+        known.filter(|count| *count > 0).unwrap_or(MOST_ARGS)
     }
 
     /// Sets those arguments again that were made again since they were set.
@@ -213,6 +220,10 @@ impl Session {
     }
 
     fn set_arg(&mut self, kernel: u64, arg: &Arg<'_>) -> ClResult<()> {
+        // CL_INVALID_ARG_INDEX if arg_index is not a valid argument index.
+        if arg.index >= self.kernels.get(kernel)?.arg_count() {
+            return Err(ClError(CL_INVALID_ARG_INDEX));
+        }
         let target = match arg.form {
             ArgForm::Memory | ArgForm::GuessMemory => {
                 Some(self.memory.get(arg.object).map(|entry| Target::Memory(Rc::clone(&entry.backing))))
