@@ -97,6 +97,12 @@ pub(crate) fn read_introduction(stream: &Stream, timeout: Duration) -> Result<In
     parse(opcode, &body)
 }
 
+/// Whether a connection introduces itself properly, for a fuzz target.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn introduce(stream: &Stream, timeout: Duration) -> bool {
+    read_introduction(stream, timeout).is_ok()
+}
+
 /// Magic and version come first in every version; only then may the rest be expected to have our form.
 fn parse(opcode: u16, body: &[u8]) -> Result<Introduction, Unwelcome> {
     let rest = body.strip_prefix(&MAGIC).ok_or(Unwelcome::Stranger)?;

@@ -53,6 +53,8 @@ use self::accounts::Accounts;
 use self::admission::Admission;
 use self::cache::Cache;
 use self::counters::Counters;
+#[cfg(feature = "fuzzing")]
+pub(crate) use self::greeting::introduce;
 use self::half_open::HalfOpen;
 use self::listen::Listeners;
 use self::memory::Memory;

@@ -38,7 +38,7 @@ pub(crate) struct Tree {
     /// Stands for the paths and contents of its files; `None` if what they include may lie outside.
     pub(crate) digest: Option<[u8; 32]>,
     /// Counts what it has, until nobody needs it.
-    pub(crate) counted: Option<Arc<Entries>>,
+    pub(crate) _counted: Option<Arc<Entries>>,
 }
 
 /// Files and directories of trees, counted until they are dropped.
@@ -141,7 +141,7 @@ impl Includes {
             reaches_out |= stored.reaches_out;
         }
         let digest = (!reaches_out).then(|| digest.finalize().into());
-        self.trees.insert(tree, Some(Tree { id: tree, directory, digest, counted: Some(entries) }));
+        self.trees.insert(tree, Some(Tree { id: tree, directory, digest, _counted: Some(entries) }));
         Ok(())
     }
 

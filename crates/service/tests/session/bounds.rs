@@ -74,7 +74,7 @@ fn parts_of_an_image_lie_within_it() {
     let image = client.id();
     client.send(&CreateImage { id: image, context, flags: 0, format, desc, staged: 0, properties: Ids(&[]) });
     let buffer = client.buffer(context, 32, &[0; 32]);
-    let mut end = |client: &mut Client, send: &dyn Fn(&mut Client, Command_<'static>)| {
+    let end = |client: &mut Client, send: &dyn Fn(&mut Client, Command_<'static>)| {
         let event = client.id();
         send(client, command(queue, event));
         client.completed(event).status
