@@ -31,7 +31,8 @@ fn choice(opcodes: &[u16], number: u16) -> Vec<u8> {
 fn main() {
     let samples = fuzz::samples();
     let payloads: Vec<&str> = {
-        let mut names: Vec<&str> = samples.iter().filter(|sample| sample.number == 0).map(|sample| sample.name).collect();
+        let mut names: Vec<&str> =
+            samples.iter().filter(|sample| sample.number == 0).map(|sample| sample.name).collect();
         names.dedup();
         names
     };
@@ -48,7 +49,11 @@ fn main() {
                 write("request", &name, &body);
             }
             "FromWorker" => {
-                let bytes = [vec![255], frame(sample.number, &sample.body, b"payload"), frame(sample.number, &sample.body, &[])];
+                let bytes = [
+                    vec![255],
+                    frame(sample.number, &sample.body, b"payload"),
+                    frame(sample.number, &sample.body, &[]),
+                ];
                 write("reply", &name, &bytes.concat());
             }
             _ => {
@@ -82,13 +87,18 @@ fn main() {
         let which = u8::try_from(count).expect("few variables");
         for (number, value) in ["1", "127.0.0.1:7701", "5s", "off", "64MiB", "/tmp"].iter().enumerate() {
             if count % 6 == number {
-                write("config", &format!("variable-{}", name.to_lowercase()), &[&[0, which], value.as_bytes()].concat());
+                write(
+                    "config",
+                    &format!("variable-{}", name.to_lowercase()),
+                    &[&[0, which], value.as_bytes()].concat(),
+                );
             }
         }
     }
     for seed in 0..24u8 {
         // Numbers that make lists of steps; libFuzzer does the rest.
-        let bytes: Vec<u8> = (0..=255u8).map(|place| place.wrapping_mul(seed.wrapping_mul(2) + 1) ^ (seed << 3)).collect();
+        let bytes: Vec<u8> =
+            (0..=255u8).map(|place| place.wrapping_mul(seed.wrapping_mul(2) + 1) ^ (seed << 3)).collect();
         write("shm", &format!("steps-{seed}"), &bytes);
         write("worker", &format!("steps-{seed}"), &bytes.repeat(4));
     }

@@ -34,8 +34,9 @@ fuzz_target!(|input: &[u8]| {
 });
 
 fn load(environment: &Environment<'_>, len: usize) {
-    // Messages quote what is wrong, and the parser keeps where everything stands.
-    bounded("configuration", len, 1024, 256 << 10, || {
+    // The parser keeps where everything stands, messages quote what is wrong, and a word that nobody knows is compared with
+    // all that are known.
+    bounded("configuration", len, 8 << 10, 256 << 10, || {
         let _ = DriverConfig::load_from(environment);
         let _ = ServeConfig::load_from(environment);
     });
@@ -44,7 +45,8 @@ fn load(environment: &Environment<'_>, len: usize) {
 /// The path of a file in memory with this content.
 fn file_with(content: &[u8]) -> String {
     static FILE: OnceLock<Mutex<File>> = OnceLock::new();
-    let file = FILE.get_or_init(|| Mutex::new(memfd_create(c"telecl.toml", MemfdFlags::CLOEXEC).expect("a file").into()));
+    let file =
+        FILE.get_or_init(|| Mutex::new(memfd_create(c"telecl.toml", MemfdFlags::CLOEXEC).expect("a file").into()));
     let mut file = file.lock().unwrap_or_else(PoisonError::into_inner);
     file.set_len(0).expect("an empty file");
     file.seek(SeekFrom::Start(0)).expect("the start of a file");

@@ -25,7 +25,8 @@ fuzz_target!(|input: &[u8]| {
 });
 
 fn decode(opcode: u16, body: &[u8]) {
-    let opcode = Handshake::OPCODES.get(usize::from(opcode) % (Handshake::OPCODES.len() * 2)).copied().unwrap_or(opcode);
+    let opcode =
+        Handshake::OPCODES.get(usize::from(opcode) % (Handshake::OPCODES.len() * 2)).copied().unwrap_or(opcode);
     bounded("handshake", body.len(), 32, 1024, || {
         if let Ok(message) = Handshake::decode(opcode, body) {
             // What is encoded counts, too.

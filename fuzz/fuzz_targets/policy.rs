@@ -12,9 +12,10 @@ static ALLOCATOR: Counting = Counting;
 
 fuzz_target!(|input: &[u8]| {
     let Ok(text) = std::str::from_utf8(input) else { return };
-    bounded("policy", input.len(), 1024, 256 << 10, || match Policy::parse(Path::new("policy.toml"), text) {
+    bounded("policy", input.len(), 8 << 10, 256 << 10, || match Policy::parse(Path::new("policy.toml"), text) {
         Ok(policy) => {
-            for tenant in [Tenant::anonymous(), policy.tenant_of_user(0, Some("root")), policy.tenant_of_user(7, None)] {
+            for tenant in [Tenant::anonymous(), policy.tenant_of_user(0, Some("root")), policy.tenant_of_user(7, None)]
+            {
                 let _ = policy.for_tenant(&tenant);
             }
             let _ = policy.for_devices();

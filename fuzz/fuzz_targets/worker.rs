@@ -40,10 +40,8 @@ fuzz_target!(|input: &[u8]| {
 });
 
 fn prepare() {
-    let library = std::env::var_os("TELECL_FUZZ_OPENCL").map_or_else(
-        || PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/target/libfake-opencl.so")),
-        PathBuf::from,
-    );
+    let library = std::env::var_os("TELECL_FUZZ_OPENCL")
+        .map_or_else(|| PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/target/libfake-opencl.so")), PathBuf::from);
     assert!(library.exists(), "{} is missing: run fuzz/run worker, which makes it", library.display());
     let scratch = std::env::temp_dir().join(format!("telecl-fuzz-{}", std::process::id()));
     std::fs::create_dir_all(&scratch).expect("a directory");
@@ -68,7 +66,15 @@ fn play_session(input: &[u8]) {
         become_worker(channel.as_raw_fd());
     }
     drop(channel);
-    let worker = Worker { pid: worker, host, socket: ours, received: Vec::new(), closing: None, replies: Vec::new(), pong: false };
+    let worker = Worker {
+        pid: worker,
+        host,
+        socket: ours,
+        received: Vec::new(),
+        closing: None,
+        replies: Vec::new(),
+        pong: false,
+    };
     worker.host.hand_over(&theirs).expect("a worker that takes its session");
     drop(theirs);
     worker.play(script.steps);
@@ -200,7 +206,9 @@ impl Worker {
             match header.opcode.get() {
                 Pong::OPCODE => self.pong = true,
                 Reply::OPCODE => self.replies.push(decode::<Reply>(body).expect("a reply").call),
-                Closing::OPCODE => self.closing = Some(decode::<Closing<'_>>(body).expect("a reason").reason.to_owned()),
+                Closing::OPCODE => {
+                    self.closing = Some(decode::<Closing<'_>>(body).expect("a reason").reason.to_owned())
+                }
                 opcode => drop(FromWorker::decode(opcode, body).expect("a message of a worker")),
             }
             taken = end;
@@ -210,9 +218,8 @@ impl Worker {
 
     fn judge(self, answered: bool) {
         let mut status = 0;
-        // SAFETY: the process is our child, and was not waited for.
-        let waited = unsafe { libc::waitpid(self.pid, &mut status, 0) };
-        assert_eq!(waited, self.pid);
+        // SAFETY: the process is our child, and was not waited for. libFuzzer's clock may interrupt.
+        while unsafe { libc::waitpid(self.pid, &mut status, 0) } != self.pid {}
         assert!(libc::WIFEXITED(status), "the worker was killed by signal {}", libc::WTERMSIG(status));
         match libc::WEXITSTATUS(status) {
             CLOSED => assert!(answered, "the worker left without a word"),
@@ -225,15 +232,9 @@ impl Worker {
 /// Puts the coverage counters into memory that a forked process shares: what it counts, we see. Counters in the same page
 /// as other data stay where they are.
 fn share_counters() {
-    unsafe extern "C" {
-        #[link_name = "__start___sancov_cntrs"]
-        static mut START: u8;
-        #[link_name = "__stop___sancov_cntrs"]
-        static mut STOP: u8;
-    }
     const PAGE: usize = 4096;
-    let (start, stop) = (&raw mut START as usize, &raw mut STOP as usize);
-    let (start, stop) = (start.next_multiple_of(PAGE), stop / PAGE * PAGE);
+    let Some((start, len)) = counters() else { return };
+    let (start, stop) = (start.next_multiple_of(PAGE), (start + len) / PAGE * PAGE);
     if start >= stop {
         return;
     }
@@ -248,3 +249,24 @@ fn share_counters() {
     }
 }
 
+/// Where this program's counters are, and how many: its section headers say so. (To name the symbols at both ends of the
+/// section would keep the linker from telling libFuzzer of them.)
+fn counters() -> Option<(usize, usize)> {
+    let program = std::fs::read("/proc/self/exe").ok()?;
+    let word = |at: usize, size: usize| -> Option<usize> {
+        let mut bytes = [0; 8];
+        bytes[..size].copy_from_slice(program.get(at..at + size)?);
+        usize::try_from(u64::from_le_bytes(bytes)).ok()
+    };
+    let (sections, size, count, names) = (word(0x28, 8)?, word(0x3A, 2)?, word(0x3C, 2)?, word(0x3E, 2)?);
+    let names = word(sections + names * size + 0x18, 8)?;
+    let section = (0..count).map(|number| sections + number * size).find(|section| {
+        let name = word(*section, 4).and_then(|name| program.get(names + name..));
+        name.is_some_and(|name| name.starts_with(b"__sancov_cntrs\0"))
+    })?;
+    let path = std::fs::read_link("/proc/self/exe").ok()?;
+    let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
+    let first = maps.lines().find(|line| line.ends_with(path.to_str().unwrap_or("?")))?;
+    let base = usize::from_str_radix(first.split('-').next()?, 16).ok()?;
+    Some((base + word(section + 0x10, 8)?, word(section + 0x20, 8)?))
+}

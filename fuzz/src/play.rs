@@ -108,7 +108,11 @@ impl Player<'_> {
             self.contexts.push(context);
             first = if first == 0 { context } else { first };
         }
-        let bits = [(1, 0), (1, CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE | CL_QUEUE_PROFILING_ENABLE), (2, CL_QUEUE_PROFILING_ENABLE)];
+        let bits = [
+            (1, 0),
+            (1, CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE | CL_QUEUE_PROFILING_ENABLE),
+            (2, CL_QUEUE_PROFILING_ENABLE),
+        ];
         for (device, bits) in bits {
             let properties = [u64::from(CL_QUEUE_PROPERTIES), bits].map(WireId::new);
             let (id, context) = (self.id(), self.contexts[device as usize - 1]);
@@ -117,7 +121,10 @@ impl Player<'_> {
         }
         for (context, size) in [(0, 64), (0, 4096), (1, 200_000)] {
             let (id, context) = (self.id(), self.contexts[context]);
-            self.script.put(&CreateBuffer { id, context, flags: CL_MEM_READ_WRITE, size, staged: 0, properties: NOTHING }, &[]);
+            self.script.put(
+                &CreateBuffer { id, context, flags: CL_MEM_READ_WRITE, size, staged: 0, properties: NOTHING },
+                &[],
+            );
             self.buffers.push(id);
         }
         let image = self.id();
@@ -140,7 +147,18 @@ impl Player<'_> {
 
     fn image(&self, id: u64, context: u64, kind: u32, [width, height, depth]: [u64; 3]) -> CreateImage<'static> {
         let format = Format { order: CL_RGBA, data_type: CL_UNSIGNED_INT8 };
-        let desc = ImageDesc { kind, width, height, depth, array_size: depth, row_pitch: 0, slice_pitch: 0, mip_levels: 0, samples: 0, parent: 0 };
+        let desc = ImageDesc {
+            kind,
+            width,
+            height,
+            depth,
+            array_size: depth,
+            row_pitch: 0,
+            slice_pitch: 0,
+            mip_levels: 0,
+            samples: 0,
+            parent: 0,
+        };
         CreateImage { id, context, flags: CL_MEM_READ_WRITE, format, desc, staged: 0, properties: NOTHING }
     }
 
@@ -148,14 +166,16 @@ impl Player<'_> {
     fn pick(input: &mut Unstructured<'_>, from: &[u64]) -> Result<u64> {
         let choice: u8 = input.arbitrary()?;
         if from.is_empty() || choice >= 248 {
-            return Ok([0, 1, 2, 3, FIRST_DRIVER_ID, FIRST_DRIVER_ID + 1, FIRST_DRIVER_ID + 5, u64::MAX][usize::from(choice % 8)]);
+            return Ok([0, 1, 2, 3, FIRST_DRIVER_ID, FIRST_DRIVER_ID + 1, FIRST_DRIVER_ID + 5, u64::MAX]
+                [usize::from(choice % 8)]);
         }
         Ok(from[usize::from(choice) % from.len()])
     }
 
     /// Sizes and offsets: small, at the edges, and absurd.
     fn number(&mut self) -> Result<u64> {
-        const EDGES: [u64; 16] = [0, 1, 2, 3, 4, 8, 16, 63, 64, 65, 4096, 65_536, 200_000, 1 << 32, u64::MAX / 2, u64::MAX];
+        const EDGES: [u64; 16] =
+            [0, 1, 2, 3, 4, 8, 16, 63, 64, 65, 4096, 65_536, 200_000, 1 << 32, u64::MAX / 2, u64::MAX];
         let choice: u8 = self.input.arbitrary()?;
         match choice {
             0..160 => Ok(EDGES[usize::from(choice) % 10]),
@@ -282,7 +302,10 @@ impl Player<'_> {
                 let ((origin, region), row_pitch, slice_pitch) = (self.part()?, self.number()?, self.number()?);
                 let payload = self.pixels(region, 1)?;
                 let last = self.input.arbitrary::<u8>()? > 40;
-                self.script.put(&WriteRect { command: command(), buffer, origin, region, row_pitch, slice_pitch, last }, &payload);
+                self.script.put(
+                    &WriteRect { command: command(), buffer, origin, region, row_pitch, slice_pitch, last },
+                    &payload,
+                );
             }
             12 | 13 => {
                 let ((origin, region), image) = (self.part()?, Self::pick(&mut self.input, &self.images)?);
@@ -297,7 +320,8 @@ impl Player<'_> {
             16 | 17 => {
                 let to = Self::pick(&mut self.input, &self.buffers)?;
                 let [from_offset, to_offset, size] = self.triple()?;
-                self.script.put(&CopyBuffer { command: command(), from: buffer, to, from_offset, to_offset, size }, &[]);
+                self.script
+                    .put(&CopyBuffer { command: command(), from: buffer, to, from_offset, to_offset, size }, &[]);
             }
             18 => {
                 let to = Self::pick(&mut self.input, &self.buffers)?;
@@ -318,7 +342,8 @@ impl Player<'_> {
                 self.script.put(&copy, &[]);
             }
             19 => {
-                let (from, to) = (Self::pick(&mut self.input, &self.images)?, Self::pick(&mut self.input, &self.images)?);
+                let (from, to) =
+                    (Self::pick(&mut self.input, &self.images)?, Self::pick(&mut self.input, &self.images)?);
                 let ((from_origin, region), to_origin) = (self.part()?, self.part()?.0);
                 self.script.put(&CopyImage { command: command(), from, to, from_origin, to_origin, region }, &[]);
             }
@@ -326,9 +351,29 @@ impl Player<'_> {
                 let image = Self::pick(&mut self.input, &self.images)?;
                 let ((origin, region), offset) = (self.part()?, self.number()?);
                 if seen {
-                    self.script.put(&CopyImageToBuffer { command: command(), from: image, to: buffer, origin, region, to_offset: offset }, &[]);
+                    self.script.put(
+                        &CopyImageToBuffer {
+                            command: command(),
+                            from: image,
+                            to: buffer,
+                            origin,
+                            region,
+                            to_offset: offset,
+                        },
+                        &[],
+                    );
                 } else {
-                    self.script.put(&CopyBufferToImage { command: command(), from: buffer, to: image, from_offset: offset, origin, region }, &[]);
+                    self.script.put(
+                        &CopyBufferToImage {
+                            command: command(),
+                            from: buffer,
+                            to: image,
+                            from_offset: offset,
+                            origin,
+                            region,
+                        },
+                        &[],
+                    );
                 }
             }
             21 | 22 => {
@@ -375,7 +420,8 @@ impl Player<'_> {
             5 => self.script.put(&Marker { command: command() }, &[]),
             6 => self.script.put(&Barrier { command: command() }, &[]),
             7 => {
-                let objects = [Self::pick(&mut self.input, &self.buffers)?, Self::pick(&mut self.input, &self.images)?].map(WireId::new);
+                let objects = [Self::pick(&mut self.input, &self.buffers)?, Self::pick(&mut self.input, &self.images)?]
+                    .map(WireId::new);
                 let flags = self.number()? % 8;
                 self.script.put(&Migrate { command: command(), objects: Ids(&objects), flags }, &[]);
             }
@@ -430,7 +476,15 @@ impl Player<'_> {
                 self.buffers.push(id);
             }
             5 => {
-                let kinds = [CL_MEM_OBJECT_IMAGE1D, CL_MEM_OBJECT_IMAGE2D, CL_MEM_OBJECT_IMAGE3D, CL_MEM_OBJECT_IMAGE1D_ARRAY, CL_MEM_OBJECT_IMAGE2D_ARRAY, CL_MEM_OBJECT_IMAGE1D_BUFFER, 0];
+                let kinds = [
+                    CL_MEM_OBJECT_IMAGE1D,
+                    CL_MEM_OBJECT_IMAGE2D,
+                    CL_MEM_OBJECT_IMAGE3D,
+                    CL_MEM_OBJECT_IMAGE1D_ARRAY,
+                    CL_MEM_OBJECT_IMAGE2D_ARRAY,
+                    CL_MEM_OBJECT_IMAGE1D_BUFFER,
+                    0,
+                ];
                 let (size, payload) = (self.triple()?, self.payload()?);
                 let mut image = self.image(id, context, kinds[usize::from(used) % kinds.len()], size);
                 if used % 16 == 3 {
@@ -442,7 +496,14 @@ impl Player<'_> {
             6 => {
                 let properties = [0x1152, 1, 0x1153, 0x1130].map(WireId::new);
                 let count = usize::from(used % 5);
-                let sampler = CreateSampler { id, context, normalized: false, addressing: 0, filter: 0, properties: Ids(&properties[..count]) };
+                let sampler = CreateSampler {
+                    id,
+                    context,
+                    normalized: false,
+                    addressing: 0,
+                    filter: 0,
+                    properties: Ids(&properties[..count]),
+                };
                 self.script.put(&sampler, &[]);
                 self.samplers.push(id);
             }
@@ -468,7 +529,10 @@ impl Player<'_> {
                 self.next += 4;
                 let properties = [CL_DEVICE_PARTITION_EQUALLY as u64, 1, 0].map(WireId::new);
                 let count = usize::from(used % 4);
-                self.script.put(&CreateSubDevices { call, device, properties: Ids(&properties[..count]), first_id, room }, &[]);
+                self.script.put(
+                    &CreateSubDevices { call, device, properties: Ids(&properties[..count]), first_id, room },
+                    &[],
+                );
                 self.devices.extend([first_id, first_id + 1]);
             }
         }
@@ -478,7 +542,9 @@ impl Player<'_> {
     fn build(&mut self, used: u8) -> Result<()> {
         let program = Self::pick(&mut self.input, &self.programs)?;
         let (call, id) = (self.id(), self.id());
-        let options: &[u8] = [&b""[..], b"-DX=1", b"-I \x011\x01", b"\x01", b"a\0b", b"-I \x0199999999999999999999\x01"][usize::from(used % 6)];
+        let options: &[u8] =
+            [&b""[..], b"-DX=1", b"-I \x011\x01", b"\x01", b"a\0b", b"-I \x0199999999999999999999\x01"]
+                [usize::from(used % 6)];
         let device = [WireId::new(Self::pick(&mut self.input, &self.devices)?)];
         let devices = if used % 3 == 0 { Ids(&device) } else { NOTHING };
         match used % 5 {
@@ -540,15 +606,31 @@ impl Player<'_> {
 
     fn ask(&mut self) -> Result<()> {
         let (choice, call) = (self.input.arbitrary::<u8>()?, self.id());
-        let any = [&self.contexts, &self.queues, &self.buffers, &self.images, &self.samplers, &self.programs, &self.kernels, &self.events, &self.devices];
+        let any = [
+            &self.contexts,
+            &self.queues,
+            &self.buffers,
+            &self.images,
+            &self.samplers,
+            &self.programs,
+            &self.kernels,
+            &self.events,
+            &self.devices,
+        ];
         let object = Self::pick(&mut self.input, any[usize::from(choice) % any.len()])?;
         let device = Self::pick(&mut self.input, &self.devices)?;
         match choice % 8 {
             0..5 => {
                 let target = Target::ALL[usize::from(self.input.arbitrary::<u8>()?) % Target::ALL.len()];
-                let param = [0x1030, 0x1080, 0x1093, 0x1100, 0x1101, 0x1102, 0x1111, 0x1160, 0x1167, 0x1181, 0x1190, 0x11B0, 0x11D2, 0x11D3][usize::from(self.input.arbitrary::<u8>()? % 14)];
+                let param = [
+                    0x1030, 0x1080, 0x1093, 0x1100, 0x1101, 0x1102, 0x1111, 0x1160, 0x1167, 0x1181, 0x1190, 0x11B0,
+                    0x11D2, 0x11D3,
+                ][usize::from(self.input.arbitrary::<u8>()? % 14)];
                 let input = vec![1; usize::from(choice % 32)];
-                self.script.put(&Query { call, target, object, device, index: u32::from(choice % 5), param, input: &input }, &[]);
+                self.script.put(
+                    &Query { call, target, object, device, index: u32::from(choice % 5), param, input: &input },
+                    &[],
+                );
             }
             5 => {
                 let kind = Kind::ALL[usize::from(choice) % Kind::ALL.len()];
@@ -564,14 +646,15 @@ impl Player<'_> {
         let choice: u8 = self.input.arbitrary()?;
         // SHA-256 of "x".
         const X: [u8; 32] = [
-            0x2d, 0x71, 0x16, 0x42, 0xb7, 0x26, 0xb0, 0x44, 0x01, 0x62, 0x7c, 0xa9, 0xfb, 0xac, 0x32, 0xf5, 0xc8, 0x53, 0x0f, 0xb1, 0x90, 0x3c, 0xc4, 0xdb, 0x02, 0x25,
-            0x87, 0x17, 0x92, 0x1a, 0x48, 0x81,
+            0x2d, 0x71, 0x16, 0x42, 0xb7, 0x26, 0xb0, 0x44, 0x01, 0x62, 0x7c, 0xa9, 0xfb, 0xac, 0x32, 0xf5, 0xc8, 0x53,
+            0x0f, 0xb1, 0x90, 0x3c, 0xc4, 0xdb, 0x02, 0x25, 0x87, 0x17, 0x92, 0x1a, 0x48, 0x81,
         ];
         match choice % 3 {
             0 => self.script.put(&StoreFile { hash: X, staged: 0 }, if choice > 30 { b"x" } else { b"y" }),
             _ => {
                 let tree = 1 + u64::from(choice % 4);
-                let path = ["a.h", "deep/er/b.h", "../up.h", "/etc/passwd", "", "a//b", "a\0b", "."][usize::from(choice / 4) % 8];
+                let path = ["a.h", "deep/er/b.h", "../up.h", "/etc/passwd", "", "a//b", "a\0b", "."]
+                    [usize::from(choice / 4) % 8];
                 let files = (0..choice % 4).map(|_| TreeFile { path, hash: X }).collect();
                 self.script.put(&MakeTree { tree, files }, &[]);
                 self.trees.push(tree);
