@@ -4,8 +4,8 @@
 # rustup puts cargo here; a login shell would have it in PATH.
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 
-TARGET := $(or $(CARGO_TARGET_DIR),target)
-BIN := $(TARGET)/release
+BUILT := $(or $(CARGO_TARGET_DIR),target)
+BIN := $(BUILT)/release
 PYTHON := python3
 PREFIX := /usr/local
 
@@ -15,10 +15,10 @@ PROFILE := --release
 # What a program with OpenCL needs, a driver to serve, programs to try it with, and a Prometheus to scrape it.
 PACKAGES := gcc libc6-dev binutils python3 python3-venv \
 	ocl-icd-libopencl1 ocl-icd-opencl-dev opencl-headers pocl-opencl-icd \
-	clinfo hashcat piglit valgrind prometheus
+	clinfo hashcat piglit valgrind prometheus g++
 
 .PHONY: help demo test check parity build packages install uninstall format lint unit guard guard-bless symbols \
-	system parity-ci clean
+	system parity-ci fuzz fuzz-ci clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -37,6 +37,7 @@ test: ## everything that a change must pass: packages, build, lints, all tests, 
 	$(MAKE) symbols
 	$(MAKE) system
 	$(MAKE) parity-ci
+	$(MAKE) fuzz-ci
 	@echo "All tests passed."
 
 check: format lint ## for developers: format, lints, and the tests that need neither loader nor service
@@ -78,12 +79,12 @@ unit: ## the tests of all crates but the system tests
 guard: ## count the instructions of the hot path; more than the limits in crates/*/benches is an error
 	@.ci/install gcc libc6-dev valgrind
 	@.ci/need-cargo
-	@.ci/guard $(TARGET)
+	@.ci/guard $(BUILT)
 
 guard-bless: ## make what `make guard` counts now the measure of its limits
 	@.ci/install gcc libc6-dev valgrind python3
 	@.ci/need-cargo
-	@.ci/guard $(TARGET) bless
+	@.ci/guard $(BUILT) bless
 
 symbols: build ## the driver exports the three names that a loader looks up, and no other
 	@.ci/check-symbols $(BIN)/libtelecl.so
@@ -93,6 +94,26 @@ system: build ## C programs through a real loader, a real service and the real d
 
 parity-ci: build ## the part of the parity run that every change must pass
 	$(PYTHON) tests/parity/parity.py --subset ci --telecl $(BIN)/telecl --driver $(BIN)/libtelecl.so
+
+# What `fuzz-ci` runs, and for how many seconds each.
+TARGETS := handshake request reply channel config policy shm worker
+SECONDS := 10
+
+fuzz: ## look for inputs that break something: TARGET=request [RUNS=10000000]; fuzz/README.md lists the targets
+	@.ci/install gcc g++ libc6-dev opencl-headers
+	@.ci/need-cargo
+	fuzz/run $(or $(TARGET),$(error name one: make fuzz TARGET=request)) $(if $(RUNS),-runs=$(RUNS))
+
+fuzz-ci: ## a few seconds of every fuzz target
+	@.ci/install gcc g++ libc6-dev opencl-headers
+	@.ci/need-cargo
+	fuzz/run build
+	for target in $(TARGETS); do \
+		echo "fuzzing $$target"; \
+		fuzz/run $$target -max_total_time=$(SECONDS) -print_final_stats=1 >fuzz/target/$$target.log 2>&1 \
+			|| { tail -n 60 fuzz/target/$$target.log; exit 1; }; \
+		grep -e number_of_executed_units fuzz/target/$$target.log; \
+	done
 
 clean: ## remove what was built (not what was installed)
 	cargo clean

@@ -56,6 +56,25 @@ CASE_TELECL_ONLY(use_or_be_told) {
     say("served");
 }
 
+/* Lists devices, sits until it is sent SIGUSR1, and computes then. */
+CASE_TELECL_ONLY(list_then_use) {
+    sigset_t wanted;
+    int signal;
+    sigemptyset(&wanted);
+    sigaddset(&wanted, SIGUSR1);
+    NEED(sigprocmask(SIG_BLOCK, &wanted, NULL) == 0, "cannot block a signal");
+    OK(clGetPlatformIDs(1, &platform, NULL));
+    OK(clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, 1, &device, NULL));
+    say("listed");
+    NEED(sigwait(&wanted, &signal) == 0, "cannot wait for a signal");
+    open_device();
+    cl_int value = 4711, result = 0;
+    cl_mem buffer = buffer_of(CL_MEM_READ_WRITE, 4, &value);
+    read_all(buffer, &result, 4);
+    NEED(result == 4711, "it has %d", result);
+    say("served");
+}
+
 /* Has a device until it is killed. */
 CASE_TELECL_ONLY(hold_device) {
     open_device();

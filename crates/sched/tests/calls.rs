@@ -240,6 +240,7 @@ fn settings_without_sense_are_made_sensible() {
         let settings = Settings {
             round: length,
             shortest: length,
+            together: length,
             credit: length,
             switch: length,
             patience: length,

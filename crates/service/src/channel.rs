@@ -255,7 +255,7 @@ pub(crate) struct Begin {
 
 impl Begin {
     /// All but the session's number.
-    fn content(&self) -> Vec<u8> {
+    pub(crate) fn content(&self) -> Vec<u8> {
         let mut content = Vec::new();
         self.compression.put(&mut content);
         self.limits.put(&mut content);
@@ -264,7 +264,7 @@ impl Begin {
         content
     }
 
-    fn parse(session: u64, content: &[u8]) -> Result<Begin, DecodeError> {
+    pub(crate) fn parse(session: u64, content: &[u8]) -> Result<Begin, DecodeError> {
         let mut reader = Reader::new(content);
         let (compression, limits) = (Field::take(&mut reader)?, Limits::take(&mut reader)?);
         let devices = Field::take(&mut reader)?;

@@ -12,6 +12,8 @@
 mod board;
 mod broker;
 mod channel;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod process;
 mod sensors;
 mod turn;

@@ -323,6 +323,11 @@ macro_rules! messages {
                 match self { $($set::$name(_) => stringify!($name),)* }
             }
 
+            /// The message as bytes again: the body that it was read from.
+            pub fn body(&self) -> Vec<u8> {
+                match self { $($set::$name(message) => $crate::encode(message),)* }
+            }
+
             /// Every number in use, for tests.
             pub const OPCODES: &'static [u16] = &[$($number,)*];
         }

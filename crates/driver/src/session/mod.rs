@@ -223,6 +223,12 @@ impl Session {
         self.lost.load(Ordering::Acquire)
     }
 
+    /// Whether it can be used no more. Nobody looks after a session that has not started: a service that has too many of
+    /// them closes the oldest, and whoever wants to use one finds that out here, and connects anew.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.is_lost() || (!self.is_started() && self.stream().is_closed())
+    }
+
     /// Whether the service may have no room for a context.
     pub(crate) fn is_limited(&self) -> bool {
         self.limited

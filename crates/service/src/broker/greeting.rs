@@ -14,7 +14,7 @@ use telecl_wire::request::Message;
 use telecl_wire::{DecodeError, Header, PROTOCOL_VERSION, decode};
 
 /// A hello has two short texts; no stranger makes us take more memory than this.
-const LONGEST_HELLO: usize = 16 << 10;
+pub(crate) const LONGEST_HELLO: usize = 16 << 10;
 
 /// What a driver says about its program and itself.
 #[derive(Debug)]
@@ -95,6 +95,12 @@ pub(crate) fn read_introduction(stream: &Stream, timeout: Duration) -> Result<In
         return Err(Unwelcome::Stranger);
     }
     parse(opcode, &body)
+}
+
+/// Whether a connection introduces itself properly, for a fuzz target.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn introduce(stream: &Stream, timeout: Duration) -> bool {
+    read_introduction(stream, timeout).is_ok()
 }
 
 /// Magic and version come first in every version; only then may the rest be expected to have our form.

@@ -19,6 +19,9 @@ use super::stop::Signals;
 /// How often the policy's file is looked at.
 const LOOK: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
+/// How many connections may wait to be accepted.
+const BACKLOG: i32 = 1024;
+
 /// Everything the service listens at.
 #[derive(Debug)]
 pub(crate) struct Listeners {
@@ -43,6 +46,8 @@ impl Listeners {
                 Listener::Unix { listener, .. } => listener.set_nonblocking(true),
             }
             .map_err(failed)?;
+            // The usual 128 are fewer than may connect while we do something else; one too many waits a second for its turn.
+            rustix::net::listen(fd(&listener), BACKLOG).map_err(|error| failed(error.into()))?;
             all.addresses.push(listener.address().map_err(failed)?);
             all.listeners.push(listener);
         }
@@ -74,6 +79,7 @@ impl Listeners {
             .and_then(|listener| {
                 if let Listener::Unix { listener, .. } = &listener {
                     listener.set_nonblocking(true)?;
+                    rustix::net::listen(listener, BACKLOG)?;
                 }
                 // Every user may connect who gets there, as to the TCP address beside it; a policy then knows them apart.
                 fs::set_permissions(&path, fs::Permissions::from_mode(0o666))?;
@@ -93,12 +99,13 @@ impl Listeners {
         &self.addresses
     }
 
-    /// Passes every connection to `begin` until told to stop. Calls `look` once a second, if there is something to look
+    /// Passes every connection to `begin` until told to stop; `make_room` is to free a descriptor. Calls `look` once a second, if there is something to look
     /// after, and with `true` when told to.
     pub(crate) fn accept_until(
         &self,
         signals: &Signals,
         begin: impl Fn(Stream, String),
+        make_room: impl Fn(),
         look: impl Fn(bool),
     ) -> io::Result<()> {
         let mut looked = Instant::now();
@@ -128,8 +135,9 @@ impl Listeners {
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                     Err(error) if out_of_descriptors(&error) => {
                         warn!(%error, "cannot accept a connection");
+                        make_room();
                         // The connection stays in the backlog, so without a pause this would spin.
-                        thread::sleep(Duration::from_millis(100));
+                        thread::sleep(Duration::from_millis(10));
                     }
                     Err(error) => debug!(%error, "a connection went away before it was accepted"),
                 }

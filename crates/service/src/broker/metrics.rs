@@ -121,7 +121,7 @@ fn service(page: &mut Page<'_>, broker: &Broker, overview: &Overview) -> fmt::Re
     page.counters(&connections, [(Labels::new(), broker.counters.connections.load(Ordering::Relaxed) as f64)])?;
     let open =
         named("telecl_open_connections", None, "Connections of sessions, and those that have not said what they are");
-    let strangers = broker.strangers.load(Ordering::Relaxed);
+    let strangers = broker.room.len();
     page.gauges(&open, [(Labels::new(), (strangers + overview.sessions.len()) as f64)])?;
     let failures = named("telecl_handshake_failures", None, "Connections that came to nothing, by reason");
     let reason = |(reason, count): (&'static str, u64)| (vec![("reason", reason.to_owned())], count as f64);

@@ -1,6 +1,6 @@
 //! The broker: listens, welcomes, starts workers, keeps built programs, and outlives whatever happens to them.
 //!
-//! Threads: the caller of [`serve`] accepts connections and looks after the policy's file; each connection has a thread of its own, which later answers
+//! Threads: the caller of [`serve`] accepts connections and looks after the policy's file; one watches them until they have said what they are; each connection has a thread of its own, which later answers
 //! the connection's worker and waits for its end; a few answer requests for metrics; one takes what sensors say; the spawner starts all workers (PR_SET_PDEATHSIG fires when the
 //! *thread* ends that started a process, so this one lives as long as the broker).
 #![forbid(unsafe_code)]
@@ -14,6 +14,7 @@ mod counters;
 mod farewell;
 mod figures;
 mod greeting;
+mod half_open;
 mod homes;
 mod http;
 mod inspect;
@@ -23,11 +24,13 @@ mod mailbox;
 mod memory;
 mod metrics;
 mod offer;
+mod origin;
 mod overview;
 mod peer;
 mod placement;
 mod pool;
 mod registry;
+mod room;
 mod rules;
 mod scratch;
 mod sensors;
@@ -40,9 +43,10 @@ use std::ffi::OsString;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize};
+use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use telecl_confine::Unconfined;
 use telecl_net::{Address, Compression};
 use telecl_policy::PolicyError;
@@ -54,6 +58,9 @@ use self::admission::Admission;
 use self::cache::Cache;
 pub use self::confinement::Confinement;
 use self::counters::Counters;
+#[cfg(feature = "fuzzing")]
+pub(crate) use self::greeting::introduce;
+use self::half_open::HalfOpen;
 use self::homes::Homes;
 use self::listen::Listeners;
 use self::memory::Memory;
@@ -61,6 +68,7 @@ use self::offer::Offer;
 use self::placement::Placement;
 use self::pool::Pool;
 use self::registry::Registry;
+use self::room::{Room, Seats};
 use self::rules::Rules;
 use self::scratch::Scratch;
 use self::sensors::Readings;
@@ -159,6 +167,8 @@ pub enum ServeError {
     Spawner(io::Error),
     #[error("cannot start what shares devices: {0}")]
     Turns(io::Error),
+    #[error("cannot start what watches new connections: {0}")]
+    Room(io::Error),
     #[error("cannot wait for connections: {0}")]
     Wait(io::Error),
 }
@@ -180,8 +190,9 @@ struct Broker {
     instance: u64,
     boot_id: [u8; 16],
     next_session: AtomicU64,
-    /// Connections that have not introduced themselves yet.
-    strangers: AtomicUsize,
+    /// Connections that have not introduced themselves yet, and sessions that have asked for nothing.
+    room: Room,
+    half_open: HalfOpen,
     started: Instant,
     counters: Counters,
     accounts: Accounts,
@@ -202,6 +213,7 @@ pub fn serve(settings: ServeSettings, ready: impl FnOnce(&[Address])) -> Result<
     let signals = Signals::install(rules.has_file()).map_err(ServeError::Signals)?;
     let listeners = Listeners::bind(&settings.listen, settings.local_socket)?;
     let page = settings.metrics.as_ref().map(http::Page::bind).transpose()?;
+    let descriptors = raise_descriptors();
     let mut scratch = Scratch::new(&settings.confinement).map_err(|cause| ServeError::Scratch { cause })?;
     confinement::check(&settings.confinement, &mut scratch)?;
     confinement::make_device_files(&settings.confinement);
@@ -225,7 +237,8 @@ pub fn serve(settings: ServeSettings, ready: impl FnOnce(&[Address])) -> Result<
         instance: telecl_net::random_number(),
         boot_id: telecl_net::boot_id(),
         next_session: AtomicU64::new(1),
-        strangers: AtomicUsize::new(0),
+        room: Room::new(Seats::for_descriptors(descriptors)).map_err(ServeError::Room)?,
+        half_open: HalfOpen::for_descriptors(descriptors),
         started: Instant::now(),
         counters: Counters::default(),
         accounts: Accounts::default(),
@@ -234,6 +247,7 @@ pub fn serve(settings: ServeSettings, ready: impl FnOnce(&[Address])) -> Result<
     });
     pool::start(&broker).map_err(ServeError::Spawner)?;
     broker.turns.start().map_err(ServeError::Turns)?;
+    room::start(&broker).map_err(ServeError::Room)?;
     if let Some(page) = &page {
         page.serve(&broker).map_err(ServeError::Spawner)?;
     }
@@ -248,7 +262,8 @@ pub fn serve(settings: ServeSettings, ready: impl FnOnce(&[Address])) -> Result<
     ready(addresses);
     let result = listeners.accept_until(
         &signals,
-        |stream, peer| session::begin(&broker, stream, peer),
+        |stream, peer| broker.room.enter(&broker, stream, peer),
+        || broker.room.make_room(&broker),
         |told| {
             if broker.rules.look(told) {
                 broker.admission.reconsider();
@@ -259,6 +274,7 @@ pub fn serve(settings: ServeSettings, ready: impl FnOnce(&[Address])) -> Result<
     // Nobody new comes in while the rest leaves.
     drop(listeners);
     drop(page);
+    broker.room.close();
     let left = broker.sessions.end_all();
     if left > 0 {
         warn!(sessions = left, "some sessions did not end in time");
@@ -268,4 +284,19 @@ pub fn serve(settings: ServeSettings, ready: impl FnOnce(&[Address])) -> Result<
     broker.scratch.remove();
     info!("service stopped");
     result.map_err(ServeError::Wait)
+}
+
+/// Has as many descriptors as the system allows, and says how many that is: each session needs some, and those who only
+/// connect should not use them up.
+fn raise_descriptors() -> u64 {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    let limit = match setrlimit(Resource::Nofile, raised) {
+        Ok(()) => raised,
+        Err(error) => {
+            warn!(%error, "cannot raise the limit on open files; a crowd of connections may use them up");
+            limit
+        }
+    };
+    limit.current.unwrap_or(u64::MAX)
 }

@@ -153,6 +153,13 @@ impl Registry {
         gone(&self.wait_until(state, gone))
     }
 
+    /// Closes the connection of a session that has asked for nothing, if that is still so.
+    pub(crate) fn displace(&self, session: u64) {
+        if let Some(Session { stage: Stage::Waiting(stream), .. }) = self.lock().sessions.get(&session) {
+            stream.shutdown();
+        }
+    }
+
     /// Closes this registry's handle on a session's socket, which a worker is about to own.
     pub(crate) fn hand_over(&self, session: u64) {
         self.lock().set_stage(session, Stage::Starting);

@@ -22,23 +22,13 @@ use super::counters::Failure;
 use super::greeting::{Caller, First, Introduction, Unwelcome, read_introduction, wait_for_request};
 use super::peer::{self, User};
 use super::registry::Joins;
+use super::room::Stranger;
 use super::{Broker, farewell, inspect, launch, memory};
 use crate::channel::{Begin, Limits, MemoryLimit};
 use crate::process::round_trip;
 
-/// How many connections may be about to introduce themselves. Each costs a thread for at most the handshake timeout.
-const MOST_STRANGERS: usize = 256;
-
-/// Attends to a new connection in a thread of its own.
-pub(crate) fn begin(broker: &Arc<Broker>, stream: Stream, peer: String) {
-    let stranger = Stranger::new(broker);
-    broker.counters.connections.fetch_add(1, Ordering::Relaxed);
-    if broker.strangers.load(Ordering::Relaxed) > MOST_STRANGERS {
-        warn!(peer, "connection refused: too many others have not introduced themselves");
-        broker.counters.failed(Failure::Crowded);
-        refuse(stream, "the service has too many connections; try again", Duration::from_millis(100));
-        return;
-    }
+/// Attends to a connection whose first words are here, in a thread of its own.
+pub(crate) fn begin(stranger: Stranger, stream: Stream, peer: String) {
     // A peer that vanished with its node would otherwise hold its devices for ever.
     keep_alive(&stream);
     let thread = thread::Builder::new().name("telecl-session".into()).stack_size(512 << 10);
@@ -47,26 +37,13 @@ pub(crate) fn begin(broker: &Arc<Broker>, stream: Stream, peer: String) {
     }
 }
 
-/// Counts a connection until it has introduced itself.
-struct Stranger(Arc<Broker>);
-
-impl Stranger {
-    fn new(broker: &Arc<Broker>) -> Stranger {
-        broker.strangers.fetch_add(1, Ordering::Relaxed);
-        Stranger(Arc::clone(broker))
-    }
-}
-
-impl Drop for Stranger {
-    fn drop(&mut self) {
-        self.0.strangers.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
 fn attend(stream: Stream, peer: String, stranger: Stranger) {
-    let broker = Arc::clone(&stranger.0);
+    let broker = Arc::clone(stranger.broker());
     let timeout = broker.settings.handshake_timeout;
-    let caller = match read_introduction(&stream, timeout) {
+    let introduction = read_introduction(&stream, stranger.patience());
+    let read = Instant::now();
+    drop(stranger);
+    let caller = match introduction {
         Ok(Introduction::Hello(caller)) => caller,
         Ok(Introduction::Join(wanted)) => return join(&broker, stream, &peer, &wanted),
         Ok(Introduction::Inspect) => return inspect::inspect(&broker, stream),
@@ -85,8 +62,6 @@ fn attend(stream: Stream, peer: String, stranger: Stranger) {
             return;
         }
     };
-    let read = Instant::now();
-    drop(stranger);
     let admitted = match Admitted::find(&broker, &stream) {
         Ok(admitted) => admitted,
         Err((tenant, reason)) => {
@@ -240,12 +215,14 @@ impl Conversation<'_> {
         };
         welcome.took_ns = u64::try_from(read.elapsed().as_nanos()).unwrap_or(u64::MAX);
         sender.send(&welcome, &[]).map_err(failed)?;
+        let half_open = broker.half_open.enter(session, &tenant, &broker.sessions);
         match wait_for_request(&stream, &mut sender, timeout) {
             Ok(First::Request) => {}
             Ok(First::Left) => return Ok("driver closed the connection".to_owned()),
             Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Ok("connection reset".to_owned()),
             Err(error) => return Err(error.to_string()),
         }
+        drop(half_open);
         stream.set_send_timeout(None).map_err(failed)?;
         drop(sender);
         broker.counters.round_trip(round_trip(&stream));

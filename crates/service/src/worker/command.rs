@@ -6,6 +6,7 @@ use telecl_opencl::{ClError, ClResult, Event, ImageRegion, Mem, NdRange, Order, 
 use telecl_sys::*;
 use telecl_wire::request::*;
 
+use super::bounds::check_pattern;
 use super::completion::{Report, Token};
 use super::event::EventEntry;
 use super::link::About;
@@ -66,7 +67,7 @@ impl Session {
         entry.ends.note_command();
         after.extend(entry.before(all));
         match &event {
-            Some(event) if command.event != 0 => self.report_end(command, Arc::clone(event), after),
+            Some(event) if command.event != 0 => self.report_end(command, Arc::clone(event), after, all),
             Some(event) => entry.ends.on_end(event, Weight::Silent, |_, _| {}),
             None if command.event != 0 => return Err(ClError(CL_OUT_OF_RESOURCES)),
             None => {}
@@ -76,21 +77,25 @@ impl Session {
         Ok(())
     }
 
-    /// Has the end of a command reported, once all of `after` have been.
-    pub(super) fn report_end(&mut self, command: &Command<'_>, event: Arc<Event>, after: Vec<Token>) {
+    /// Has the end of a command reported, once all of `after` have been. `all` says that these are all before it.
+    fn report_end(&mut self, command: &Command<'_>, event: Arc<Event>, after: Vec<Token>, all: bool) {
         let Ok(entry) = self.queues.get_mut(command.queue) else { return };
         let report = Report::Completed { event: command.event, profiling: command.seen && entry.profiling };
         let group = self.completion.begin(report, 1, after);
         group.set_ends(event.clone(), event.clone());
         self.completion.watch(&entry.ends, &group, &event);
         self.note_command(command, event, group.token());
+        if all && let Ok(entry) = self.queues.get_mut(command.queue) {
+            entry.note_all(group.token());
+        }
     }
 
     /// Puts a command's event where later commands find it.
     pub(super) fn note_command(&mut self, command: &Command<'_>, event: Arc<Event>, token: Token) {
         /// Beyond this many commands of an out-of-order queue, those that have ended are forgotten.
         const MANY: usize = 256;
-        self.events.insert(command.event, Ok(EventEntry { event, queue: command.queue, token: Some(token) }));
+        self.events
+            .insert(command.event, Ok(EventEntry { event, queue: command.queue, token: Some(token), watched: 0 }));
         if let Ok(entry) = self.queues.get_mut(command.queue) {
             entry.note(token);
             if entry.reported.len() > MANY {
@@ -179,19 +184,18 @@ impl Session {
 
     pub(super) fn copy_image(&mut self, request: &CopyImage<'_>) {
         self.enqueue((CopyImage::OPCODE, "CopyImage"), &request.command, false, |session, queue, order| {
-            let (from, to) = (session.image(request.from)?.0, session.image(request.to)?.0);
-            let (from_origin, to_origin) = (to_usizes(request.from_origin)?, to_usizes(request.to_origin)?);
-            queue.copy_image(&from, &from_origin, &to, &to_origin, &to_usizes(request.region)?, order)
+            let (from, from_part, _) = session.image_part(request.from, request.from_origin, request.region)?;
+            let (to, to_part, _) = session.image_part(request.to, request.to_origin, request.region)?;
+            queue.copy_image(&from, &from_part.origin, &to, &to_part.origin, &from_part.region, order)
         });
     }
 
     pub(super) fn copy_image_to_buffer(&mut self, request: &CopyImageToBuffer<'_>) {
         let about = (CopyImageToBuffer::OPCODE, "CopyImageToBuffer");
         self.enqueue(about, &request.command, false, |session, queue, order| {
-            let (from, _) = session.image(request.from)?;
+            let (from, part, element) = session.image_part(request.from, request.origin, request.region)?;
             let (to, size) = session.buffer(request.to)?;
-            within(request.to_offset, 0, size)?;
-            let part = image_region(request.origin, request.region)?;
+            within(request.to_offset, bytes_of(&request.region, element)?, size)?;
             queue.copy_image_to_buffer(&from, &part, &to, to_usize(request.to_offset)?, order)
         });
     }
@@ -200,9 +204,8 @@ impl Session {
         let about = (CopyBufferToImage::OPCODE, "CopyBufferToImage");
         self.enqueue(about, &request.command, false, |session, queue, order| {
             let (from, size) = session.buffer(request.from)?;
-            let (to, _) = session.image(request.to)?;
-            within(request.from_offset, 0, size)?;
-            let part = image_region(request.origin, request.region)?;
+            let (to, part, element) = session.image_part(request.to, request.origin, request.region)?;
+            within(request.from_offset, bytes_of(&request.region, element)?, size)?;
             queue.copy_buffer_to_image(&from, to_usize(request.from_offset)?, &to, &part, order)
         });
     }
@@ -211,18 +214,19 @@ impl Session {
         self.enqueue((FillBuffer::OPCODE, "FillBuffer"), &request.command, false, |session, queue, order| {
             let (buffer, size) = session.buffer(request.buffer)?;
             within(request.offset, request.size, size)?;
+            check_pattern(request.pattern)?;
             queue.fill_buffer(&buffer, request.pattern, to_usize(request.offset)?, to_usize(request.size)?, order)
         });
     }
 
     pub(super) fn fill_image(&mut self, request: &FillImage<'_>) {
         self.enqueue((FillImage::OPCODE, "FillImage"), &request.command, false, |session, queue, order| {
-            let (image, _) = session.image(request.image)?;
+            let (image, part, _) = session.image_part(request.image, request.origin, request.region)?;
             let mut color = [0; 4];
             for (word, bytes) in color.iter_mut().zip(request.color.chunks_exact(4)) {
                 *word = u32::from_ne_bytes(bytes.try_into().map_err(|_| ClError(CL_INVALID_VALUE))?);
             }
-            queue.fill_image(&image, &color, &image_region(request.origin, request.region)?, order)
+            queue.fill_image(&image, &color, &part, order)
         });
     }
 
@@ -260,6 +264,8 @@ impl Session {
             self.completion.prune(&mut entry.fence);
             if entry.out_of_order {
                 entry.blockers.extend(&self.last_blockers);
+                entry.blockers.sort_unstable();
+                entry.blockers.dedup();
             }
         }
     }
@@ -300,6 +306,12 @@ impl Rect {
         let (row_pitch, slice_pitch) = (to_usize(row_pitch)?, to_usize(slice_pitch)?);
         Ok(RectSide { origin: to_usizes(self.origin)?, row_pitch, slice_pitch })
     }
+}
+
+/// The bytes of so many pixels.
+fn bytes_of(region: &[u64; 3], element: usize) -> ClResult<u64> {
+    let bytes = region.iter().try_fold(element as u64, |bytes, side| bytes.checked_mul(*side));
+    bytes.ok_or(ClError(CL_INVALID_VALUE))
 }
 
 /// A part of an image; vendors check it against the image, but some add origin and region without looking.

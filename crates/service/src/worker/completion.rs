@@ -13,12 +13,13 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use telecl_opencl::{ClError, Event, Queue};
+use telecl_opencl::{ClError, ClResult, Event, Queue};
 use telecl_sys::*;
 use telecl_wire::region::Region;
 use telecl_wire::reply::{Completed, ContextNotice, Data, Reply, StatusReached};
 
 use super::account::Account;
+use super::bounds::{MOST_FINISHES, MOST_ORDERED, MOST_UNREPORTED};
 use super::link::Link;
 use super::output::Output;
 use super::pending::{Ends, Lanes, Loose, Pending, Weight};
@@ -116,6 +117,8 @@ impl Group {
 struct Ledger {
     last: Token,
     open: HashSet<Token, IdHash>,
+    /// How many tokens all of them are to be reported after.
+    ordered: usize,
 }
 
 /// How many threads wait in the vendor's `clFinish`.
@@ -134,6 +137,8 @@ struct Shared {
     lanes: Lanes,
     /// Whether the completion thread looks after the lanes.
     guarded: AtomicBool,
+    /// Whether there were too many commands when one was opened last.
+    full: AtomicBool,
 }
 
 impl Completion {
@@ -157,6 +162,7 @@ impl Completion {
             pending: Pending::default(),
             lanes,
             guarded: AtomicBool::new(false),
+            full: AtomicBool::new(false),
         }));
         let attendant = Attendant {
             link: Arc::clone(&link),
@@ -179,6 +185,8 @@ impl Completion {
             let token = ledger.last;
             ledger.open.insert(token);
             after.retain(|token| ledger.open.contains(token));
+            ledger.ordered += after.len();
+            self.note_room(&ledger);
             token
         };
         let (left, status) = (AtomicUsize::new(parts), AtomicI32::new(CL_COMPLETE));
@@ -189,6 +197,21 @@ impl Completion {
     pub(crate) fn abandon(&self, group: &Arc<Group>) {
         let parts = group.left.load(Ordering::Acquire);
         self.settled(group, parts, i32::MIN);
+    }
+
+    fn note_room(&self, ledger: &Ledger) {
+        let full = ledger.open.len() >= MOST_UNREPORTED || ledger.ordered >= MOST_ORDERED;
+        self.0.full.store(full, Ordering::Relaxed);
+    }
+
+    /// An error if there are too many commands that were not reported yet. A driver may keep them from ending, and from
+    /// being received.
+    pub(crate) fn check_room(&self) -> ClResult<()> {
+        if !self.0.full.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        self.note_room(&lock(&self.0.ledger));
+        if self.0.full.load(Ordering::Relaxed) { Err(ClError(CL_OUT_OF_RESOURCES)) } else { Ok(()) }
     }
 
     /// Whether there are commands that were not reported yet.
@@ -423,7 +446,11 @@ impl Reporter {
                 continue;
             }
             self.report(&group);
-            lock(&self.ledger).open.remove(&group.token);
+            {
+                let mut ledger = lock(&self.ledger);
+                ledger.open.remove(&group.token);
+                ledger.ordered -= group.after.len();
+            }
             if !self.parked.is_empty() {
                 ready.extend(self.parked.remove(&group.token).into_iter().flatten());
             }
@@ -463,7 +490,10 @@ impl Reporter {
     fn ask_vendor_to_finish(&self, call: u64, queue: &Arc<Queue>) {
         let (queue, output, link) = (Arc::clone(queue), Arc::clone(&self.output), Arc::clone(&self.link));
         let replying = Arc::clone(&link);
-        FINISHES.fetch_add(1, Ordering::Relaxed);
+        if FINISHES.fetch_add(1, Ordering::Relaxed) >= MOST_FINISHES {
+            FINISHES.fetch_sub(1, Ordering::Relaxed);
+            return link.reply(call, CL_OUT_OF_RESOURCES, &[]);
+        }
         let finish = move || {
             let status = queue.finish().map_or_else(ClError::code, |()| CL_SUCCESS);
             output.drain();

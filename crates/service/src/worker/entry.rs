@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     fn tree(id: u64, directory: &str) -> Tree {
-        Tree { id, directory: Arc::new(TreeDirectory(directory.to_owned())), digest: None }
+        Tree { id, directory: Arc::new(TreeDirectory(directory.to_owned())), digest: None, _counted: None }
     }
 
     fn report<'a>(device: u64, log: &'a [u8], trees: &'a [Tree]) -> BuildReport<'a> {

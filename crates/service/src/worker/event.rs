@@ -18,12 +18,14 @@ pub(crate) struct EventEntry {
     pub(super) queue: u64,
     /// Of a command: what it is reported under. User events are not reported, the driver set them itself.
     pub(super) token: Option<Token>,
+    /// The statuses that the vendor was asked to tell of, a bit each.
+    pub(super) watched: u8,
 }
 
 impl Session {
     pub(super) fn create_user_event(&mut self, request: &CreateUserEvent) {
         let made = self.context(request.context).and_then(|context| context.create_user_event());
-        let made = made.map(|event| EventEntry { event: Arc::new(event), queue: 0, token: None });
+        let made = made.map(|event| EventEntry { event: Arc::new(event), queue: 0, token: None, watched: 0 });
         self.link.created(CreateUserEvent::OPCODE, "CreateUserEvent", request.context, request.id, &made);
         if made.is_ok() {
             self.unset.insert(request.id, HashSet::new());
@@ -63,11 +65,17 @@ impl Session {
     /// Asks the vendor to be told; a status that it never reports is no error, for the end comes anyway.
     pub(super) fn watch_event(&mut self, request: &WatchEvent) {
         self.enqueue_open_read_of(request.event);
-        let Ok(entry) = self.events.get(request.event) else { return };
+        let Ok(entry) = self.events.get_mut(request.event) else { return };
         let (completion, event, status) = (self.completion.clone(), request.event, request.status);
         if !matches!(status, CL_SUBMITTED | CL_RUNNING) {
             return;
         }
+        // Once is enough: the driver tells all who want to know.
+        let bit = 1 << status;
+        if entry.watched & bit != 0 {
+            return;
+        }
+        entry.watched |= bit;
         let reached = move |reached: i32| {
             // A command that failed is completed, not running.
             if reached >= CL_COMPLETE {

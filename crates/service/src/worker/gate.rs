@@ -13,6 +13,7 @@ use telecl_opencl::{ClError, ClResult, Event, Order};
 use telecl_sys::*;
 use telecl_wire::request::Command;
 
+use super::bounds::{MOST_BLOCKERS, at_most};
 use super::pace::{Likeness, Pacer, Step};
 use super::pending::Weight;
 use super::session::Session;
@@ -85,6 +86,7 @@ impl Session {
     pub(super) fn pass(&mut self, command: &Command<'_>, like: Likeness, all: bool) -> ClResult<Pass> {
         let entry = self.queues.get(command.queue)?;
         let (gate, out_of_order) = (entry.gate, entry.out_of_order);
+        self.completion.check_room()?;
         let by_itself = self.counts_commands() && (out_of_order || self.queues.len() > 1);
         loop {
             self.be_resident()?;
@@ -326,6 +328,7 @@ impl Session {
         }
         blockers.sort_unstable();
         blockers.dedup();
+        at_most(blockers.len(), MOST_BLOCKERS)?;
         self.last_blockers.clone_from(&blockers);
         if blockers.is_empty() {
             entry.ends.block(&[]);
@@ -346,6 +349,8 @@ impl Session {
         if entry.out_of_order {
             // Only a barrier makes later commands wait.
             entry.loose_blockers.extend(&blockers);
+            entry.loose_blockers.sort_unstable();
+            entry.loose_blockers.dedup();
         } else {
             entry.blockers.clone_from(&blockers);
         }

@@ -6,6 +6,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use sha2::{Digest, Sha256};
 use telecl_opencl::{ClError, ClResult};
@@ -20,6 +21,11 @@ use super::session::Session;
 const MOST_BYTES: u64 = 1 << 30;
 const MOST_FILES: usize = 1 << 16;
 const LONGEST_PATH: usize = 1024;
+/// Directories on the way to a file.
+const DEEPEST: usize = 64;
+/// Files and directories in all trees together, and trees.
+const MOST_ENTRIES: usize = 1 << 18;
+const MOST_TREES: usize = 1 << 12;
 
 /// The include trees that some options name, in their order there.
 pub(crate) type Trees = Vec<Tree>;
@@ -31,6 +37,21 @@ pub(crate) struct Tree {
     pub(crate) directory: Arc<TreeDirectory>,
     /// Stands for the paths and contents of its files; `None` if what they include may lie outside.
     pub(crate) digest: Option<[u8; 32]>,
+    /// Counts what it has, until nobody needs it.
+    pub(crate) _counted: Option<Arc<Entries>>,
+}
+
+/// Files and directories of trees, counted until they are dropped.
+#[derive(Debug)]
+pub(crate) struct Entries {
+    all: Arc<AtomicUsize>,
+    own: usize,
+}
+
+impl Drop for Entries {
+    fn drop(&mut self) {
+        self.all.fetch_sub(self.own, Ordering::Relaxed);
+    }
 }
 
 /// Where a tree is. It goes when nobody needs it: a compilation may be put off until after the driver has released it.
@@ -54,6 +75,8 @@ pub(crate) struct Includes {
     trees: HashMap<u64, Option<Tree>>,
     /// How many there were, for their names.
     made: u64,
+    /// What all trees have that are still there.
+    entries: Arc<AtomicUsize>,
 }
 
 #[derive(Debug)]
@@ -65,7 +88,7 @@ struct StoredFile {
 
 impl Includes {
     pub(crate) fn new(scratch: PathBuf) -> Includes {
-        Includes { scratch, files: HashMap::new(), bytes: 0, trees: HashMap::new(), made: 0 }
+        Includes { scratch, files: HashMap::new(), bytes: 0, trees: HashMap::new(), made: 0, entries: Arc::default() }
     }
 
     fn store(&mut self, hash: [u8; 32], content: &[u8]) -> io::Result<()> {
@@ -89,10 +112,14 @@ impl Includes {
     }
 
     fn make(&mut self, tree: u64, files: &[TreeFile<'_>]) -> io::Result<()> {
+        if self.trees.len() >= MOST_TREES && !self.trees.contains_key(&tree) {
+            return Err(refused("the session has too many trees"));
+        }
         self.trees.insert(tree, None);
         if files.len() > MOST_FILES {
             return Err(refused("the tree has too many files"));
         }
+        let entries = self.count(files)?;
         self.made += 1;
         let root = self.scratch.join(format!("tree-{}", self.made));
         make_directory(&root)?;
@@ -114,8 +141,20 @@ impl Includes {
             reaches_out |= stored.reaches_out;
         }
         let digest = (!reaches_out).then(|| digest.finalize().into());
-        self.trees.insert(tree, Some(Tree { id: tree, directory, digest }));
+        self.trees.insert(tree, Some(Tree { id: tree, directory, digest, _counted: Some(entries) }));
         Ok(())
+    }
+
+    /// Counts what a tree will have at most.
+    fn count(&self, files: &[TreeFile<'_>]) -> io::Result<Arc<Entries>> {
+        let depth = |file: &TreeFile<'_>| 1 + file.path.bytes().filter(|&byte| byte == b'/').count();
+        if files.iter().any(|file| depth(file) > DEEPEST) {
+            return Err(refused("a file of the tree is too deep in it"));
+        }
+        let own = 1 + files.iter().map(depth).sum::<usize>();
+        let (all, entries) = (Arc::clone(&self.entries), self.entries.fetch_add(own, Ordering::Relaxed) + own);
+        let counted = Arc::new(Entries { all, own });
+        if entries > MOST_ENTRIES { Err(refused("the session's trees have too many files")) } else { Ok(counted) }
     }
 
     pub(crate) fn remove_tree(&mut self, tree: u64) {

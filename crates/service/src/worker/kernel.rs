@@ -13,8 +13,9 @@ use telecl_wire::request::{Arg, ArgForm, CloneKernel, CreateKernel, Message, Set
 
 use super::account::Held;
 use super::backing::Backing;
+use super::bounds::MOST_ARGS;
 use super::link::About;
-use super::memory::to_usize;
+use super::memory::{Shape, to_usize};
 use super::report::Param;
 use super::session::Session;
 use super::table::IdHash;
@@ -71,6 +72,12 @@ impl KernelEntry {
         Ok(&self.kernel)
     }
 
+    /// How many arguments there are, or may be if the vendor did not say.
+    fn arg_count(&self) -> u32 {
+        let known = self.params.as_ref().and_then(|params| u32::try_from(params.len()).ok());
+        known.filter(|count| *count > 0).unwrap_or(MOST_ARGS)
+    }
+
     /// Sets those arguments again that were made again since they were set.
     fn set_moved(&self) -> ClResult<()> {
         for (index, object) in &self.objects {
@@ -98,6 +105,30 @@ impl KernelEntry {
             ArgKind::Local => CL_INVALID_ARG_VALUE,
         };
         Err(ClError(refusal))
+    }
+
+    /// Refuses an object where the argument is known to be something else: a driver would take its handle for one of
+    /// another kind.
+    fn accepts(&self, index: u32, form: ArgForm, shape: Option<Shape>) -> ClResult<()> {
+        let Some(param) = self.params.as_ref().and_then(|params| params.get(index as usize)) else { return Ok(()) };
+        let fits = match (param.kind, form) {
+            (ArgKind::Unknown, _) => true,
+            (ArgKind::Buffer, ArgForm::Memory | ArgForm::GuessMemory) => matches!(shape, Some(Shape::Buffer { .. })),
+            (ArgKind::Image, ArgForm::Memory | ArgForm::GuessMemory) => matches!(shape, Some(Shape::Image { .. })),
+            (ArgKind::Pipe, ArgForm::Memory | ArgForm::GuessMemory) => matches!(shape, Some(Shape::Pipe)),
+            (ArgKind::Buffer, ArgForm::NullMemory) => true,
+            (ArgKind::Sampler, form) => matches!(form, ArgForm::Sampler | ArgForm::GuessSampler),
+            (ArgKind::Queue, form) => matches!(form, ArgForm::Queue | ArgForm::GuessQueue),
+            (ArgKind::Local, form) => form == ArgForm::Local,
+            _ => false,
+        };
+        let refusal = match param.kind {
+            ArgKind::Buffer | ArgKind::Image | ArgKind::Pipe => CL_INVALID_MEM_OBJECT,
+            ArgKind::Sampler => CL_INVALID_SAMPLER,
+            ArgKind::Queue => CL_INVALID_DEVICE_QUEUE,
+            ArgKind::Unknown | ArgKind::Value | ArgKind::Local => CL_INVALID_ARG_VALUE,
+        };
+        if fits { Ok(()) } else { Err(ClError(refusal)) }
     }
 
     fn set_bytes(&mut self, arg: &Arg<'_>) -> ClResult<()> {
@@ -213,6 +244,10 @@ impl Session {
     }
 
     fn set_arg(&mut self, kernel: u64, arg: &Arg<'_>) -> ClResult<()> {
+        // CL_INVALID_ARG_INDEX if arg_index is not a valid argument index.
+        if arg.index >= self.kernels.get(kernel)?.arg_count() {
+            return Err(ClError(CL_INVALID_ARG_INDEX));
+        }
         let target = match arg.form {
             ArgForm::Memory | ArgForm::GuessMemory => {
                 Some(self.memory.get(arg.object).map(|entry| Target::Memory(Rc::clone(&entry.backing))))
@@ -225,7 +260,13 @@ impl Session {
             }
             ArgForm::Bytes | ArgForm::Local | ArgForm::NullMemory => None,
         };
+        let shape = match &target {
+            Some(Ok(Target::Memory(_))) => self.memory.get(arg.object).ok().map(|entry| entry.shape),
+            _ => None,
+        };
         let entry = self.kernels.get_mut(kernel)?;
+        let accepted = if arg.form == ArgForm::Bytes { Ok(()) } else { entry.accepts(arg.index, arg.form, shape) };
+        let target = target.map(|target| target.and_then(|target| accepted.map(|()| target)));
         match (arg.form, target) {
             (ArgForm::GuessMemory | ArgForm::GuessSampler | ArgForm::GuessQueue, Some(target)) => {
                 entry.set_guess(arg, target)
@@ -235,6 +276,7 @@ impl Session {
                 Ok(())
             }
             (_, Some(target)) => entry.set_object(arg, &target?),
+            (ArgForm::Local | ArgForm::NullMemory, None) if accepted.is_err() => accepted,
             (ArgForm::Local, None) => {
                 entry.kernel.set_arg_local(arg.index, to_usize(arg.size)?)?;
                 entry.objects.remove(&arg.index);

@@ -13,6 +13,7 @@ use telecl_wire::request::Message;
 use telecl_wire::{CHUNK, Field};
 use tracing::{debug, warn};
 
+use super::bounds::HostMemory;
 use super::staging::Chunk;
 use super::streams::Streams;
 use crate::board::{Count, SessionBoard};
@@ -36,6 +37,7 @@ pub(crate) struct Link {
     session: u64,
     /// What the broker gets to know.
     board: Arc<SessionBoard>,
+    host: Arc<HostMemory>,
 }
 
 /// What a failed one-way request was about.
@@ -52,7 +54,20 @@ pub(crate) struct About {
 impl Link {
     pub(crate) fn new(sender: FrameSender, session: u64, board: Arc<SessionBoard>) -> Link {
         let (slots, chunk) = (sender.slots().cloned(), sender.chunk());
-        Link { sender: Mutex::new(sender), slots, streams: Streams::default(), chunk, session, board }
+        Link {
+            sender: Mutex::new(sender),
+            slots,
+            streams: Streams::default(),
+            chunk,
+            session,
+            board,
+            host: HostMemory::new(),
+        }
+    }
+
+    /// What the session takes up on the way to its devices and back.
+    pub(crate) fn host_memory(&self) -> &Arc<HostMemory> {
+        &self.host
     }
 
     pub(crate) fn board(&self) -> &SessionBoard {

@@ -3,13 +3,14 @@
 use std::cell::Ref;
 use std::rc::Rc;
 
-use telecl_opencl::{ClError, ClResult, Mem, info};
+use telecl_opencl::{ClError, ClResult, ImageRegion, Mem, info};
 use telecl_sys::*;
 use telecl_wire::Ids;
 use telecl_wire::request::{CreateBuffer, CreateImage, CreatePipe, CreateSubBuffer, Message};
 
 use super::backing::{Backing, Recipe};
 use super::clear::{clear_buffer, clear_image};
+use super::command::image_region;
 use super::session::Session;
 
 /// Flags that the vendor does not see. What they mean is the driver's part: the first three speak of the
@@ -30,14 +31,14 @@ pub(crate) struct MemoryEntry {
     pub(super) backing: Rc<Backing>,
     /// The context it belongs to, which is told if something goes wrong with it.
     pub(super) context: u64,
-    /// Of a buffer: its length. Of an image: the bytes of a pixel.
+    /// Of a buffer: its length. Of an image: the bytes of a pixel, and how many there are along each axis.
     pub(super) shape: Shape,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Shape {
     Buffer { size: u64 },
-    Image { element: usize },
+    Image { element: usize, extent: [u64; 3] },
     Pipe,
 }
 
@@ -131,7 +132,7 @@ impl Session {
             let parent = self.memory.get(wire.parent)?;
             let home = &self.contexts.get(request.context)?.home;
             let mem = home.context.create_image(flags, &format, &desc, Some(&*parent.mem()?), content, &properties)?;
-            let (shape, _) = image_shape(&mem)?;
+            let (shape, _) = image_shape(&mem, extent_of(&mem, &desc)?)?;
             let recipe = if properties.is_empty() { Recipe::ImageOf { flags, format, desc } } else { Recipe::Unique };
             let backing = Backing::of(&parent.backing, mem, recipe, home);
             return Ok(self.entry(backing, request.context, shape));
@@ -146,7 +147,7 @@ impl Session {
             |context, content| context.create_image(flags, &format, &desc, None, content, &properties),
             |queue, mem| clear_image(queue, mem, extent),
         )?;
-        let (shape, element) = image_shape(&mem)?;
+        let (shape, element) = image_shape(&mem, limits_of(&desc, extent))?;
         let recipe = match properties.is_empty() {
             true => Recipe::Image { flags, format, desc, extent, element },
             false => Recipe::Unique,
@@ -188,10 +189,15 @@ impl Session {
         Ok((self.memory.get(id)?.mem()?, size))
     }
 
-    /// An image and the bytes of its pixels.
-    pub(super) fn image(&self, id: u64) -> ClResult<(Ref<'_, Mem>, usize)> {
-        let element = self.pixel_size(id)?;
-        Ok((self.memory.get(id)?.mem()?, element))
+    /// An image, a part of it, and the bytes of its pixels.
+    pub(super) fn image_part(
+        &self,
+        id: u64,
+        origin: [u64; 3],
+        region: [u64; 3],
+    ) -> ClResult<(Ref<'_, Mem>, ImageRegion, usize)> {
+        let (part, element) = self.check_image_part(id, origin, region)?;
+        Ok((self.memory.get(id)?.mem()?, part, element))
     }
 
     /// As [`Session::buffer`], also while the session is moved out.
@@ -202,22 +208,54 @@ impl Session {
         }
     }
 
-    /// As [`Session::image`], also while the session is moved out.
-    pub(super) fn pixel_size(&self, id: u64) -> ClResult<usize> {
-        match self.memory.get(id)?.shape {
-            Shape::Image { element } => Ok(element),
-            Shape::Buffer { .. } | Shape::Pipe => Err(ClError(CL_INVALID_MEM_OBJECT)),
+    /// As [`Session::image_part`], also while the session is moved out.
+    pub(super) fn check_image_part(
+        &self,
+        id: u64,
+        origin: [u64; 3],
+        region: [u64; 3],
+    ) -> ClResult<(ImageRegion, usize)> {
+        let Shape::Image { element, extent } = self.memory.get(id)?.shape else {
+            return Err(ClError(CL_INVALID_MEM_OBJECT));
+        };
+        let part = image_region(origin, region)?;
+        // CL_INVALID_VALUE if the region specified by origin and region is out of bounds.
+        for axis in 0..3 {
+            within(origin[axis], region[axis], extent[axis])?;
         }
+        Ok((part, element))
     }
 }
 
+/// How large an image is that was made of another object: the vendor knows what the description leaves open.
+fn extent_of(mem: &Mem, desc: &cl_image_desc) -> ClResult<[u64; 3]> {
+    let number = |param| {
+        let value = mem.image_info(param).ok().and_then(|bytes| info::number(&bytes));
+        value.and_then(|value| usize::try_from(value).ok()).ok_or(ClError(CL_INVALID_IMAGE_DESCRIPTOR))
+    };
+    let made = cl_image_desc {
+        image_width: number(CL_IMAGE_WIDTH)?,
+        image_height: number(CL_IMAGE_HEIGHT)?,
+        image_depth: number(CL_IMAGE_DEPTH)?,
+        image_array_size: number(CL_IMAGE_ARRAY_SIZE)?,
+        ..*desc
+    };
+    let extent = image_extent(&made).ok_or(ClError(CL_INVALID_IMAGE_DESCRIPTOR))?;
+    Ok(limits_of(desc, extent))
+}
+
+/// How far a part may go. With mip levels one of the axes says which, and what is on it only the vendor knows.
+fn limits_of(desc: &cl_image_desc, extent: [usize; 3]) -> [u64; 3] {
+    if desc.num_mip_levels > 1 { [u64::MAX; 3] } else { extent.map(|side| side as u64) }
+}
+
 /// With the bytes of a pixel.
-fn image_shape(mem: &Mem) -> ClResult<(Shape, usize)> {
+fn image_shape(mem: &Mem, extent: [u64; 3]) -> ClResult<(Shape, usize)> {
     let element = mem.image_info(CL_IMAGE_ELEMENT_SIZE).ok().and_then(|bytes| info::number(&bytes));
     let element = element.and_then(|size| usize::try_from(size).ok()).filter(|&size| size > 0);
     // Without it no transfer could be checked.
     let element = element.ok_or(ClError(CL_IMAGE_FORMAT_NOT_SUPPORTED))?;
-    Ok((Shape::Image { element }, element))
+    Ok((Shape::Image { element, extent }, element))
 }
 
 /// Properties that may go to the vendor. Most others import memory by a handle of this process.

@@ -10,6 +10,7 @@
 
 mod account;
 mod backing;
+mod bounds;
 mod broker;
 mod build;
 mod clear;

@@ -7,6 +7,7 @@ use telecl_opencl::{ClError, ClResult, Order, Queue};
 use telecl_sys::*;
 use telecl_wire::request::{CreateQueue, Finish, Message, SetDefaultDeviceQueue};
 
+use super::bounds::MOST_PUT_OFF;
 use super::completion::{Report, Token};
 use super::pending::{Ends, Weight};
 use super::session::Session;
@@ -56,6 +57,15 @@ impl QueueEntry {
         }
     }
 
+    /// Notes that the command `token` has come, which is reported after all before it: whatever comes after it comes
+    /// after those as well.
+    pub(super) fn note_all(&mut self, token: Token) {
+        if self.out_of_order {
+            self.reported.clear();
+            self.reported.push(token);
+        }
+    }
+
     /// Notes that the command `token` has come.
     pub(super) fn note(&mut self, token: Token) {
         if self.out_of_order {
@@ -66,6 +76,8 @@ impl QueueEntry {
 
 impl Session {
     pub(super) fn create_queue(&mut self, request: &CreateQueue<'_>) {
+        // An id that is used again: what is behind it is not to be forgotten with its commands under way.
+        self.release_queue(request.id);
         let made = self.make_queue(request);
         self.link.created(CreateQueue::OPCODE, "CreateQueue", request.context, request.id, &made);
         self.queues.insert(request.id, made);
@@ -124,6 +136,9 @@ impl Session {
         if let Ok(entry) = self.queues.get_mut(request.queue)
             && entry.open_read.is_some()
         {
+            if entry.put_off.len() >= MOST_PUT_OFF {
+                return self.link.answer("Finish", request.call, &Err(ClError(CL_OUT_OF_RESOURCES)));
+            }
             return entry.put_off.push(request.call);
         }
         if let Err(error) = self.begin_finish(request) {
@@ -136,6 +151,7 @@ impl Session {
     }
 
     fn begin_finish(&mut self, request: &Finish) -> ClResult<()> {
+        self.completion.check_room()?;
         let entry = self.queues.get_mut(request.queue)?;
         let vendor_has_a_say = self.output.is_expected() || self.completion.lanes().have_failed();
         if entry.ends.is_idle() && !vendor_has_a_say {
@@ -155,6 +171,7 @@ impl Session {
         entry.queue.flush()?;
         let report = Report::Finished { call: request.call, queue: Arc::clone(&entry.queue) };
         let group = self.completion.begin(report, 1, entry.before(true));
+        entry.note_all(group.token());
         match last {
             Some(last) => {
                 group.set_ends(last.clone(), last.clone());

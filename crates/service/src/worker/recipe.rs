@@ -164,7 +164,7 @@ mod tests {
 
     fn tree(id: u64, digest: Option<u8>) -> Tree {
         let directory = Arc::new(TreeDirectory(format!("/no/such/tree-{id}")));
-        Tree { id, directory, digest: digest.map(|byte| [byte; 32]) }
+        Tree { id, directory, digest: digest.map(|byte| [byte; 32]), _counted: None }
     }
 
     #[test]

@@ -12,12 +12,13 @@ use telecl_net::{
 use telecl_opencl::{Device, Library, Platform, Sampler};
 use telecl_sys::*;
 use telecl_wire::handshake::{Ping, Pong};
-use telecl_wire::request::{Finish, Kind, Message, Release};
+use telecl_wire::request::{self, Finish, Kind, Message, Release};
 use telecl_wire::{DecodeError, Header, Request, decode};
 use tracing::{debug, warn};
 
 use super::account::Account;
 use super::backing::Backings;
+use super::bounds::{Lease, MOST_OBJECTS, MOST_OPEN_PARTS, too_far};
 use super::broker::Broker;
 use super::clear::{Clearing, Clears};
 use super::completion::Completion;
@@ -70,8 +71,10 @@ pub(crate) struct Session {
     pub(super) broker: Arc<Broker>,
     /// Writes of which only some parts have arrived, by their event.
     pub(super) open_writes: HashMap<u64, OpenWrite>,
+    /// How many parts of them.
+    pub(super) open_parts: usize,
     /// Bulk data that a later request names.
-    staged: HashMap<u64, Vec<u8>>,
+    staged: HashMap<u64, Staged>,
     /// Requests that wait for the payload of the first of them.
     deferred: Deferred<Chunk>,
     /// Queues with a read that is not enqueued as a whole.
@@ -111,6 +114,9 @@ const UNSEEN: Duration = Duration::from_micros(200);
 /// How long it sleeps between two looks for memory that a large read needs.
 const NAP: Duration = Duration::from_micros(50);
 
+/// What a piece of staged data takes up besides its bytes.
+const STAGED_ENTRY: usize = 128;
+
 /// How long it waits for a payload before it looks for other things to do.
 const PAYLOAD: Duration = Duration::from_millis(5);
 
@@ -125,6 +131,14 @@ enum Content<'r> {
 }
 
 impl Content<'_> {
+    fn len(&self) -> usize {
+        match self {
+            Content::Nothing => 0,
+            Content::Follows(payload) => payload.len(),
+            Content::Here(chunk) => chunk.len(),
+        }
+    }
+
     fn append_to(self, bytes: &mut Vec<u8>) -> Result<(), ReceiveError> {
         match self {
             Content::Nothing => {}
@@ -133,6 +147,13 @@ impl Content<'_> {
         }
         Ok(())
     }
+}
+
+/// Bulk data that came ahead, and what it counts for.
+#[derive(Debug)]
+struct Staged {
+    bytes: Vec<u8>,
+    lease: Lease,
 }
 
 /// Sees to it that others report what ends while the executor waits for the rest of a frame.
@@ -190,6 +211,7 @@ impl Session {
             }
             Err(error) => warn!(session = link.session(), %error, "no OpenCL on this node"),
         }
+        link.host_memory().set_device_memory(device_memory(&devices, memory));
         let gate = |place| Gate::new(Turns::new(Arc::clone(&board), place, Arc::clone(&broker)));
         let gates = (0..board.devices().len()).map(gate).collect();
         let candid = devices.iter().all(|(_, device)| is_nvidia(device));
@@ -215,6 +237,7 @@ impl Session {
             includes: Includes::new(scratch),
             broker,
             open_writes: HashMap::new(),
+            open_parts: 0,
             open_reads: Vec::new(),
             staged: HashMap::new(),
             deferred: Deferred::default(),
@@ -285,6 +308,7 @@ impl Session {
                 Ok(()) => {}
                 // Bytes that make no sense come from a driver that is still there.
                 Err(ReceiveError::Io(error)) if error.kind() != io::ErrorKind::InvalidData => return Ended::Closed,
+                Err(ReceiveError::Io(error)) => return Ended::Broken(error.to_string()),
                 Err(error) => return Ended::Broken(error.to_string()),
             }
             spin.arrived();
@@ -361,8 +385,9 @@ impl Session {
         while !self.deferred.has_room() {
             self.wait_for_payload()?;
         }
+        self.link.host_memory().check(len)?;
         let chunk = match queue {
-            None => Pool::plain(&self.link).take_more(len),
+            None => Pool::plain(&self.link).take_beyond(len),
             Some(queue) => {
                 let pool = self.pool(queue);
                 loop {
@@ -415,11 +440,12 @@ impl Session {
             return Ok(());
         }
         let request = Request::decode(opcode, body)?;
+        self.check_bounds(opcode)?;
         if is_command(&request) {
             self.board.step(Count::Commands, 1);
         }
         match request {
-            Request::Stage(m) => payload.append_to(self.staged.entry(m.id).or_default())?,
+            Request::Stage(m) => self.stage(m.id, payload)?,
             Request::Release(m) => self.release(&m),
             Request::Query(m) => self.query(&m),
             Request::Check(m) => self.check(&m),
@@ -503,10 +529,46 @@ impl Session {
         Ok(())
     }
 
+    /// Keeps a piece of bulk data until a request names it. That request may never come, so there is a limit.
+    fn stage(&mut self, id: u64, payload: Content<'_>) -> Result<(), ReceiveError> {
+        let (len, host) = (payload.len(), self.link.host_memory());
+        if !matches!(payload, Content::Here(_)) {
+            host.check(len)?;
+        }
+        if self.staged.len() >= MOST_OBJECTS {
+            return Err(too_far(&format!("{MOST_OBJECTS} pieces of staged data")));
+        }
+        let staged =
+            self.staged.entry(id).or_insert_with(|| Staged { bytes: Vec::new(), lease: host.lease(STAGED_ENTRY) });
+        staged.lease.grow(len);
+        payload.append_to(&mut staged.bytes)
+    }
+
+    /// An error if the session has too much of something before this request.
+    fn check_bounds(&self, opcode: u16) -> Result<(), ReceiveError> {
+        let full = |what: &str, count: usize| {
+            if count < MOST_OBJECTS { Ok(()) } else { Err(too_far(&format!("{MOST_OBJECTS} {what}"))) }
+        };
+        full("events", self.events.len())?;
+        if self.open_parts >= MOST_OPEN_PARTS {
+            return Err(too_far(&format!("{MOST_OPEN_PARTS} parts of writes that are not complete")));
+        }
+        if !creates(opcode) {
+            return Ok(());
+        }
+        full("contexts", self.contexts.len())?;
+        full("queues", self.queues.len())?;
+        full("memory objects", self.memory.len())?;
+        full("samplers", self.samplers.len())?;
+        full("programs", self.programs.len())?;
+        full("kernels", self.kernels.len())?;
+        full("devices", self.devices.len())
+    }
+
     /// What came with a request: staged before it, or as its payload. `None` if there is neither.
     fn content(&mut self, staged: u64, payload: Content<'_>) -> Result<Option<Vec<u8>>, ReceiveError> {
         if staged != 0 {
-            return Ok(Some(self.staged.remove(&staged).unwrap_or_default()));
+            return Ok(Some(self.staged.remove(&staged).map(|staged| staged.bytes).unwrap_or_default()));
         }
         let mut bytes = Vec::new();
         payload.append_to(&mut bytes)?;
@@ -524,6 +586,7 @@ impl Session {
         if let Some(slot) = payload.take_slot() {
             return Ok(pool.incoming(slot, len));
         }
+        self.link.host_memory().check(len)?;
         let mut chunk = pool.take(len);
         payload.read_into(chunk.bytes_mut())?;
         Ok(chunk)
@@ -557,6 +620,37 @@ impl Session {
             Kind::Tree => self.includes.remove_tree(id),
         }
     }
+}
+
+/// What the session may have on all of its devices.
+fn device_memory(devices: &Table<Device>, limits: &[MemoryLimit]) -> u64 {
+    let most = |(id, device): (u64, &Device)| {
+        let all = device.info_number(CL_DEVICE_GLOBAL_MEM_SIZE).unwrap_or(0);
+        limits.iter().find(|limit| limit.device == id).map_or(all, |limit| limit.most.min(all))
+    };
+    devices.iter().map(most).fold(0, u64::saturating_add)
+}
+
+/// Whether a request may add an object.
+fn creates(opcode: u16) -> bool {
+    matches!(
+        opcode,
+        request::CreateContext::OPCODE
+            | request::CreateQueue::OPCODE
+            | request::CreateBuffer::OPCODE
+            | request::CreateSubBuffer::OPCODE
+            | request::CreateImage::OPCODE
+            | request::CreatePipe::OPCODE
+            | request::CreateSampler::OPCODE
+            | request::CreateSubDevices::OPCODE
+            | request::CreateProgramWithSource::OPCODE
+            | request::CreateProgramWithIl::OPCODE
+            | request::CreateProgramWithBinaries::OPCODE
+            | request::CreateProgramWithBuiltInKernels::OPCODE
+            | request::Link::OPCODE
+            | request::CreateKernel::OPCODE
+            | request::CloneKernel::OPCODE
+    )
 }
 
 /// Whether it is a command of the program, or the last part of one.

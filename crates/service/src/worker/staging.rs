@@ -14,6 +14,7 @@ use telecl_opencl::{ClError, ClResult, Context, Device, Queue};
 use telecl_sys::{CL_DEVICE_TYPE, CL_DEVICE_TYPE_CPU, CL_OUT_OF_RESOURCES};
 use telecl_wire::CHUNK;
 
+use super::bounds::Lease;
 use super::clear::Clearing;
 use super::link::Link;
 use super::vendor::{Pinned, PinnedPart};
@@ -90,8 +91,10 @@ enum Memory {
 struct OwnMemory {
     /// Not a box: a device may be using the memory while this struct is moved, and moving a box says that nobody does.
     bytes: Vec<u8>,
-    /// None of memory that does not count.
+    /// None of memory beyond what is set aside.
     pool: Option<Pool>,
+    /// … which counts until it is dropped, if it is for a transfer.
+    _lease: Option<Lease>,
 }
 
 #[derive(Debug)]
@@ -142,9 +145,9 @@ impl Pool {
     /// A chunk of `len` bytes with whatever content; at most a few times [`CHUNK`] is asked for at once.
     pub(crate) fn take(&self, len: usize) -> Chunk {
         if !(POOLED..=CHUNK).contains(&len) {
-            return self.take_more(len);
+            return self.take_beyond(len);
         }
-        self.wait_for(|| self.try_take(len)).unwrap_or_else(|| self.take_more(len))
+        self.wait_for(|| self.try_take(len)).unwrap_or_else(|| self.take_beyond(len))
     }
 
     /// As [`Pool::take`], for something that will be sent to the driver.
@@ -153,7 +156,7 @@ impl Pool {
             return self.take_short(len).unwrap_or_else(|| self.take(len));
         }
         let found = self.wait_for(|| self.take_slot(len).or_else(|| self.try_take(len)));
-        found.unwrap_or_else(|| self.take_more(len))
+        found.unwrap_or_else(|| self.take_beyond(len))
     }
 
     /// As [`Pool::take_outgoing`], but only of what is set aside and not in use.
@@ -203,12 +206,19 @@ impl Pool {
         let reused = state.free.pop();
         drop(state);
         let bytes = reused.unwrap_or_else(|| vec![0; CHUNK]);
-        Some(Chunk { memory: Memory::Own(OwnMemory { bytes, pool: Some(self.clone()) }), len })
+        Some(Chunk { memory: Memory::Own(OwnMemory { bytes, pool: Some(self.clone()), _lease: None }), len })
     }
 
-    /// Memory beyond what is set aside.
+    /// Memory beyond what is set aside, for a transfer. Whether there may be more of it, the link's
+    /// [`HostMemory`](super::bounds::HostMemory) knows.
+    pub(crate) fn take_beyond(&self, len: usize) -> Chunk {
+        let lease = Some(self.0.link.host_memory().lease(len));
+        Chunk { memory: Memory::Own(OwnMemory { bytes: vec![0; len], pool: None, _lease: lease }), len }
+    }
+
+    /// Memory for what is kept instead of a device.
     pub(crate) fn take_more(&self, len: usize) -> Chunk {
-        Chunk { memory: Memory::Own(OwnMemory { bytes: vec![0; len], pool: None }), len }
+        Chunk { memory: Memory::Own(OwnMemory { bytes: vec![0; len], pool: None, _lease: None }), len }
     }
 
     /// Waits a little until `look` finds something; not at all if that was in vain and nothing has changed since.

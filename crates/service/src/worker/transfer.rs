@@ -37,6 +37,8 @@ pub(crate) struct OpenWrite {
     group: Option<Arc<Group>>,
     /// Of the parts so far.
     events: Vec<Arc<Event>>,
+    /// How many came, with those that failed.
+    parts: usize,
     failed: Option<ClError>,
 }
 
@@ -87,6 +89,9 @@ impl ReadSource {
 /// that wait for the program, and the program for this read.
 const STARVED: Duration = Duration::from_millis(5);
 
+/// How long a read that cannot be put off waits for the driver to receive what was read before.
+const UNRECEIVED: Duration = Duration::from_secs(10);
+
 impl OpenRead {
     /// Whether it would wait for others for ever, as far as can be told.
     fn is_starved(&self) -> bool {
@@ -125,8 +130,8 @@ impl Session {
     pub(super) fn read_image(&mut self, request: &ReadImage<'_>) {
         let about = (ReadImage::OPCODE, "ReadImage");
         let ReadImage { image, origin, region, .. } = *request;
-        let element = image_region(origin, region).and_then(|_| self.pixel_size(image));
-        let source = element.map(|element| (ReadSource::Image { image, origin }, element as u64));
+        let checked = self.check_image_part(image, origin, region);
+        let source = checked.map(|(_, element)| (ReadSource::Image { image, origin }, element as u64));
         self.read(about, &request.command, source, region);
     }
 
@@ -248,14 +253,21 @@ impl Session {
             let bytes = part.volume().and_then(|volume| volume.checked_mul(read.unit)).map_or(Ok(0), to_usize)?;
             let chunk = match supply {
                 Supply::SetAside => match entry.pool.take_set_aside(bytes) {
-                    None if read.is_starved() => Some(entry.pool.take_more(bytes)),
+                    None if read.is_starved() && self.link.host_memory().has_room(bytes) => {
+                        Some(entry.pool.take_beyond(bytes))
+                    }
                     found => {
                         read.starving =
                             if found.is_none() { read.starving.or_else(|| Some(Instant::now())) } else { None };
                         found
                     }
                 },
-                Supply::Anywhere => Some(entry.pool.take_outgoing(bytes)),
+                Supply::Anywhere if self.await_host_memory(bytes) => Some(entry.pool.take_outgoing(bytes)),
+                Supply::Anywhere => {
+                    read.failed = Some(ClError(CL_OUT_OF_HOST_MEMORY));
+                    while read.parts.next().is_some() {}
+                    return Ok(());
+                }
             };
             let Some(chunk) = chunk else { return Ok(()) };
             read.parts.next();
@@ -284,6 +296,23 @@ impl Session {
             }
         }
         Ok(())
+    }
+
+    /// Waits until there is host memory for a part that must be enqueued now: what was read before goes to the driver
+    /// meanwhile. `false` if that takes none of it.
+    fn await_host_memory(&self, bytes: usize) -> bool {
+        let host = self.link.host_memory();
+        if host.has_room(bytes) {
+            return true;
+        }
+        self.queues.iter().for_each(|(_, entry)| _ = entry.queue.flush());
+        self.completion.lanes().hand_over_all();
+        self.link.flush();
+        let begin = Instant::now();
+        while !host.has_room(bytes) && begin.elapsed() < UNRECEIVED {
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        host.has_room(bytes)
     }
 
     fn enqueue_part(
@@ -533,8 +562,7 @@ impl Session {
     pub(super) fn write_image(&mut self, request: &WriteImage<'_>, chunk: Chunk) {
         let about = (WriteImage::OPCODE, "WriteImage");
         self.write(about, &request.command, request.last, chunk.len(), |session, queue, order| {
-            let (image, element) = session.image(request.image)?;
-            let part = image_region(request.origin, request.region)?;
+            let (image, part, element) = session.image_part(request.image, request.origin, request.region)?;
             vendor::write_image(queue, &image, &part, element, chunk, order)
         });
     }
@@ -589,9 +617,11 @@ impl Session {
             (Err(error), _) => open.failed = open.failed.or(Some(error)),
         }
         if !last {
+            (self.open_parts, open.parts) = (self.open_parts + 1, open.parts + 1);
             self.open_writes.insert(command.event, open);
             return;
         }
+        self.open_parts = self.open_parts.saturating_sub(open.parts);
         match &open.group {
             Some(group) if !open.events.is_empty() => {
                 self.close(about, command, group, &open.events, open.failed, !single);

@@ -310,6 +310,12 @@ impl Client {
         self.streams[stream].send_payload(payload).unwrap();
     }
 
+    /// Whether the worker took it; it may be gone.
+    pub(crate) fn try_send_with<'a>(&mut self, message: &impl Message<'a>, payload: &[u8]) -> bool {
+        self.begun = true;
+        self.sender.send(message, payload).is_ok()
+    }
+
     /// Takes the next frame; `false` at the end of the stream.
     pub(crate) fn receive(&mut self) -> bool {
         let next = match self.receiver.next_frame() {

@@ -4,6 +4,7 @@
 
 #![allow(clippy::unwrap_used)] // Every line of this is a test.
 
+mod bounds;
 mod broker;
 mod client;
 mod commands;
@@ -79,7 +80,7 @@ fn run_broker(args: &[String]) -> ExitCode {
 /// Every test with its name, and the link of its clients.
 fn all_tests() -> Vec<(String, Link, fn())> {
     let mut once = [broker::TESTS, shared::TESTS, streams::TESTS, tenants::TESTS].concat();
-    once.extend([memory::TESTS, limits::TESTS, turns::TESTS].concat());
+    once.extend([memory::TESTS, limits::TESTS, turns::TESTS, bounds::TESTS].concat());
     let once = once.into_iter().map(|(name, test)| (name.to_owned(), Link::Tcp, test));
     let over_all = [objects::TESTS, programs::TESTS, commands::TESTS, hostile::TESTS].concat();
     let links = [("tcp", Link::Tcp), ("shared_memory", Link::SharedMemory), ("streams", Link::Streams)];
