@@ -21,6 +21,8 @@ pub struct Service {
     log: PathBuf,
     /// Where its Unix socket is.
     runtime: TempDir,
+    /// Those it was started with.
+    variables: Vec<(String, String)>,
 }
 
 impl Service {
@@ -36,23 +38,33 @@ impl Service {
         variables: &[(&str, &str)],
     ) -> Result<Service, String> {
         let log = tempfile::Builder::new().prefix("service-").suffix(".log").tempfile_in(&artifacts.scratch);
-        let (log_file, log) = log.and_then(|log| log.keep().map_err(Into::into)).map_err(|error| error.to_string())?;
+        let (_, log) = log.and_then(|log| log.keep().map_err(Into::into)).map_err(|error| error.to_string())?;
+        // Several may write: workers may outlive the service, and it may be started again.
+        let log_file = File::options().append(true).open(&log).map_err(|error| error.to_string())?;
         let runtime = TempDir::with_prefix("telecl-run-").map_err(|error| error.to_string())?;
-        let mut child = service_command(artifacts, vendor, address, log_file)
-            .env("XDG_RUNTIME_DIR", runtime.path())
-            .envs(variables.iter().copied())
-            .spawn()
-            .map_err(|error| format!("cannot start {}: {error}", artifacts.telecl.display()))?;
-        let lines = lines_of(&mut child);
-        let mut service = Service { child, address: String::new(), log, runtime };
-        match lines.recv_timeout(Duration::from_secs(60)) {
-            Ok(line) => match line.strip_prefix("listening on ") {
-                Some(address) => service.address = address.trim_end().to_owned(),
-                None => return Err(format!("the service said {line:?}\n{}", service.log())),
-            },
-            Err(_) => return Err(format!("the service did not say where it listens\n{}", service.log())),
-        }
+        let variables: Vec<_> = variables.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
+        let child = spawn(artifacts, vendor, address, log_file, &runtime, &variables)?;
+        let mut service = Service { child, address: String::new(), log, runtime, variables };
+        service.await_address()?;
         Ok(service)
+    }
+
+    /// Starts it again, after its end, as it was started before: at the same address, with the same log.
+    pub fn start_again(&mut self, artifacts: &Artifacts, vendor: &Vendor) -> Result<(), String> {
+        let log = File::options().append(true).open(&self.log).map_err(|error| error.to_string())?;
+        self.child = spawn(artifacts, vendor, &self.address, log, &self.runtime, &self.variables)?;
+        self.await_address()
+    }
+
+    fn await_address(&mut self) -> Result<(), String> {
+        match lines_of(&mut self.child).recv_timeout(Duration::from_secs(60)) {
+            Ok(line) => match line.strip_prefix("listening on ") {
+                Some(address) => self.address = address.trim_end().to_owned(),
+                None => return Err(format!("the service said {line:?}\n{}", self.log())),
+            },
+            Err(_) => return Err(format!("the service did not say where it listens\n{}", self.log())),
+        }
+        Ok(())
     }
 
     /// The broker's process id.
@@ -187,6 +199,21 @@ impl Drop for Service {
             let _ = fs::remove_file(&self.log);
         }
     }
+}
+
+fn spawn(
+    artifacts: &Artifacts,
+    vendor: &Vendor,
+    address: &str,
+    log: File,
+    runtime: &TempDir,
+    variables: &[(String, String)],
+) -> Result<Child, String> {
+    service_command(artifacts, vendor, address, log)
+        .env("XDG_RUNTIME_DIR", runtime.path())
+        .envs(variables.iter().map(|(name, value)| (name, value)))
+        .spawn()
+        .map_err(|error| format!("cannot start {}: {error}", artifacts.telecl.display()))
 }
 
 /// The sessions that a program has opened, or all.

@@ -34,7 +34,22 @@ pub struct ServeConfig {
     pub accounting: Option<PathBuf>,
     /// Whether bulk data is compressed on its way.
     pub compression: Compression,
+    pub state_dir: StateDir,
+    /// How long sessions wait for the next service when theirs was killed; zero ends them with it.
+    pub orphan_grace: Duration,
+    /// How long sessions may go on when the service is told to stop.
+    pub drain_grace: Duration,
     pub source: Source,
+}
+
+/// Where the next service finds the sessions of one that was killed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StateDir {
+    /// By where the service listens.
+    Derived,
+    At(PathBuf),
+    /// Nowhere: sessions end with their service.
+    None,
 }
 
 impl Default for ServeConfig {
@@ -54,6 +69,9 @@ impl Default for ServeConfig {
             metrics: None,
             accounting: None,
             compression: Compression::Auto,
+            state_dir: StateDir::Derived,
+            orphan_grace: Duration::from_secs(30),
+            drain_grace: Duration::from_secs(30),
             source: Source::default(),
         }
     }
@@ -82,6 +100,11 @@ impl ServeConfig {
             metrics: settings.metrics.map(|address| address.0),
             accounting: settings.accounting.map(|file| file.0),
             compression: settings.serve_compression.unwrap_or(default.compression),
+            state_dir: settings
+                .state_dir
+                .map_or(default.state_dir, |place| place.0.map_or(StateDir::None, StateDir::At)),
+            orphan_grace: settings.orphan_grace.map_or(default.orphan_grace, |grace| grace.0),
+            drain_grace: settings.drain_grace.map_or(default.drain_grace, |grace| grace.0),
             source: settings.source,
         })
     }

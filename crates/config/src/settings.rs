@@ -13,8 +13,8 @@ use crate::error::ConfigError;
 use crate::file::{self, Found, line_at};
 use crate::nearest::nearest;
 use crate::value::{
-    AccountingFile, CacheDir, Count, Listen, MetricsAddress, Names, PolicyFile, Services, Size, StreamCount, Value,
-    table,
+    AccountingFile, CacheDir, Count, Grace, Listen, MetricsAddress, Names, PolicyFile, Services, Size, StreamCount,
+    Value, table,
 };
 
 /// A key of the configuration.
@@ -109,6 +109,9 @@ settings! {
     metrics: MetricsAddress, "serve", "TELECL_METRICS";
     accounting: AccountingFile, "serve", "TELECL_ACCOUNTING";
     serve_compression ("compression"): Compression, "serve", "TELECL_SERVE_COMPRESSION";
+    state_dir: CacheDir, "serve", "TELECL_STATE_DIR";
+    orphan_grace: Grace, "serve", "TELECL_ORPHAN_GRACE";
+    drain_grace: Grace, "serve", "TELECL_DRAIN_GRACE";
 }
 
 impl Settings {

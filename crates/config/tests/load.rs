@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use telecl_config::{Compression, DriverConfig, Environment, KEYS, ServeConfig, StreamCount};
+use telecl_config::{Compression, DriverConfig, Environment, KEYS, ServeConfig, StateDir, StreamCount};
 
 /// A directory of its own with the places where files are looked for, and variables to look them up by.
 struct Place {
@@ -168,7 +168,10 @@ fn every_key_has_a_variable() {
         .set("TELECL_POLICY", "/etc/telecl/policy.toml")
         .set("TELECL_METRICS", "127.0.0.1:9701")
         .set("TELECL_ACCOUNTING", "/var/log/telecl.jsonl")
-        .set("TELECL_SERVE_COMPRESSION", "off");
+        .set("TELECL_SERVE_COMPRESSION", "off")
+        .set("TELECL_STATE_DIR", "/var/lib/telecl")
+        .set("TELECL_ORPHAN_GRACE", "0s")
+        .set("TELECL_DRAIN_GRACE", "2m");
     let driver = place.driver().unwrap();
     assert_eq!((driver.connect_timeout, driver.strict), (Duration::from_secs(60), true));
     assert_eq!((driver.plain_names, driver.shared_memory, driver.debug), (true, false, true));
@@ -182,6 +185,8 @@ fn every_key_has_a_variable() {
     assert_eq!(serve.policy, Some("/etc/telecl/policy.toml".into()));
     assert_eq!(serve.metrics.map(|address| address.to_string()).as_deref(), Some("127.0.0.1:9701"));
     assert_eq!(serve.accounting, Some("/var/log/telecl.jsonl".into()));
+    assert_eq!(serve.state_dir, StateDir::At("/var/lib/telecl".into()));
+    assert_eq!((serve.orphan_grace, serve.drain_grace), (Duration::ZERO, Duration::from_secs(120)));
     assert_eq!(driver.source.variables, KEYS.iter().map(|key| key.variable).collect::<Vec<_>>());
 }
 

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use rustix::time::{ClockId, clock_gettime};
 use telecl_shm::{Board, OpenError, Shape};
 
-use crate::turn::TurnWord;
+use crate::turn::{Standing, TurnWord};
 
 /// What is counted for a session as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -170,6 +170,16 @@ impl SessionBoard {
         }
     }
 
+    /// The worker's: with what code its process is about to end.
+    pub(crate) fn note_exit(&self, code: i32) {
+        self.board.word(EXIT).store(1 + u64::from(code.unsigned_abs()), Ordering::Release);
+    }
+
+    /// The broker's, of a worker that is no child of its own: the code that it has ended with, if it had the time to say.
+    pub(crate) fn exit(&self) -> Option<i32> {
+        i32::try_from(self.board.word(EXIT).load(Ordering::Acquire).checked_sub(1)?).ok()
+    }
+
     /// The devices of the session.
     pub(crate) fn devices(&self) -> &[u64] {
         &self.devices
@@ -199,6 +209,14 @@ impl SessionBoard {
     /// Wakes whoever sleeps until it is its turn, because there is something else to do.
     pub(crate) fn wake_all(&self) {
         (0..self.devices.len()).for_each(|place| TurnWord(self.turn(place)).wake());
+    }
+
+    /// The worker's: there is no broker that could give turns, so everybody who waits for one has it.
+    pub(crate) fn free_turns(&self) {
+        for place in 0..self.devices.len() {
+            TurnWord(self.turn(place)).change(Standing::Nothing, Standing::Resting);
+        }
+        self.wake_all();
     }
 
     /// Adds to a counter of the session that only the calling thread writes, which takes no atomic addition.
@@ -231,7 +249,8 @@ pub(crate) fn now() -> u64 {
 
 /// Where things stand on the board.
 const WISH: usize = 0;
-const COUNTS: usize = WISH + 1;
+const EXIT: usize = WISH + 1;
+const COUNTS: usize = EXIT + 1;
 const DEVICE_COUNTS: usize = COUNTS + Count::NUMBER;
 
 fn shape(devices: usize) -> Shape {
@@ -257,6 +276,9 @@ mod tests {
         worker.device(0, DeviceCount::Memory).store(6, Ordering::Relaxed);
         worker.device(1, DeviceCount::Slice).store(7, Ordering::Relaxed);
         worker.turn(1).store(8, Ordering::Relaxed);
+        assert_eq!(broker.exit(), None);
+        worker.note_exit(0);
+        assert_eq!(broker.exit(), Some(0));
         assert_eq!(worker.wished(), Wish::Stop);
         broker.wish(Wish::EndedByOperator);
         assert_eq!(worker.wished(), Wish::EndedByOperator);

@@ -17,7 +17,7 @@ mod sensors;
 mod turn;
 mod worker;
 
-pub use broker::{ServeError, ServeSettings, WorkerCommand, serve};
+pub use broker::{ServeError, ServeSettings, Survival, WorkerCommand, serve};
 pub use worker::{Clearing, inventory_main, sensors_main, worker_main};
 
 /// Environment variables between a broker and its children.

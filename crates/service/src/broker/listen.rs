@@ -139,7 +139,7 @@ impl Listeners {
 }
 
 /// Where a service keeps what lives as long as it runs.
-fn runtime_directory() -> Option<PathBuf> {
+pub(crate) fn runtime_directory() -> Option<PathBuf> {
     let of_user = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute());
     let of_system = || rustix::process::geteuid().is_root().then(|| PathBuf::from("/run"));
     of_user.or_else(of_system).map(|path| path.join("telecl"))

@@ -8,6 +8,7 @@
 mod accounting;
 mod accounts;
 mod admission;
+mod adopt;
 mod cache;
 mod counters;
 mod farewell;
@@ -25,6 +26,7 @@ mod overview;
 mod peer;
 mod placement;
 mod pool;
+mod records;
 mod registry;
 mod rules;
 mod scratch;
@@ -54,6 +56,7 @@ use self::memory::Memory;
 use self::offer::Offer;
 use self::placement::Placement;
 use self::pool::Pool;
+use self::records::Records;
 use self::registry::Registry;
 use self::rules::Rules;
 use self::scratch::Scratch;
@@ -87,7 +90,20 @@ pub struct ServeSettings {
     pub accounting: Option<PathBuf>,
     /// Whether bulk data is compressed on its way, if it is for us to say.
     pub compression: Compression,
+    /// How long sessions may go on when the service is told to stop.
+    pub drain_grace: Duration,
+    /// How sessions go on when the service does not; `None` ends them with it.
+    pub survival: Option<Survival>,
     pub worker: WorkerCommand,
+}
+
+/// How sessions outlive a service that is killed, until the next one takes them over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Survival {
+    /// Where the next service finds them; `None` leaves it to where the service listens.
+    pub state_dir: Option<PathBuf>,
+    /// How long they wait for it.
+    pub grace: Duration,
 }
 
 impl ServeSettings {
@@ -106,6 +122,8 @@ impl ServeSettings {
             metrics: None,
             accounting: None,
             compression: Compression::Auto,
+            drain_grace: Duration::ZERO,
+            survival: None,
             worker,
         }
     }
@@ -142,6 +160,8 @@ pub enum ServeError {
     Signals(io::Error),
     #[error("cannot make a directory in {place}: {cause}; set TMPDIR to one that you may write to", place = std::env::temp_dir().display())]
     Scratch { cause: io::Error },
+    #[error("cannot keep sessions in {}: {cause}; name another directory as state_dir, or \"none\"", directory.display())]
+    State { directory: PathBuf, cause: io::Error },
     #[error("cannot start what starts workers: {0}")]
     Spawner(io::Error),
     #[error("cannot start what shares devices: {0}")]
@@ -178,6 +198,8 @@ struct Broker {
     pool: Pool,
     cache: Cache,
     scratch: Scratch,
+    /// What the next broker finds; `None` if sessions end with this one.
+    records: Option<Records>,
 }
 
 /// Serves until SIGTERM or SIGINT, then ends the workers it started. `ready` is called once, with the real addresses,
@@ -188,6 +210,7 @@ pub fn serve(settings: ServeSettings, ready: impl FnOnce(&[Address])) -> Result<
     let signals = Signals::install(rules.has_file()).map_err(ServeError::Signals)?;
     let listeners = Listeners::bind(&settings.listen, settings.local_socket)?;
     let page = settings.metrics.as_ref().map(http::Page::bind).transpose()?;
+    let records = open_records(&settings, listeners.addresses())?;
     let scratch = Scratch::new().map_err(|cause| ServeError::Scratch { cause })?;
     let offer = Arc::new(offer::take_inventory(&settings));
     let directory = settings.cache_dir.as_ref().map(|directory| directory.join("programs"));
@@ -214,12 +237,15 @@ pub fn serve(settings: ServeSettings, ready: impl FnOnce(&[Address])) -> Result<
         accounts: Accounts::default(),
         sessions: Registry::default(),
         scratch,
+        records,
     });
     pool::start(&broker).map_err(ServeError::Spawner)?;
     broker.turns.start().map_err(ServeError::Turns)?;
     if let Some(page) = &page {
         page.serve(&broker).map_err(ServeError::Spawner)?;
     }
+    // Before anybody is accepted: who names one of these sessions waits for a moment.
+    adopt::adopt_all(&broker);
     let addresses = listeners.addresses();
     let listening = addresses.iter().map(Address::to_string).collect::<Vec<_>>().join(" ");
     info!(
@@ -249,6 +275,27 @@ pub fn serve(settings: ServeSettings, ready: impl FnOnce(&[Address])) -> Result<
     broker.pool.stop();
     // Not left to the last thread that drops the broker: the process may end before.
     broker.scratch.remove();
+    if let Some(records) = &broker.records {
+        records.leave();
+    }
     info!("service stopped");
     result.map_err(ServeError::Wait)
+}
+
+/// The place where the next broker finds the sessions of this one. A service that was not told of one goes on without.
+fn open_records(settings: &ServeSettings, listening: &[Address]) -> Result<Option<Records>, ServeError> {
+    let Some(survival) = &settings.survival else { return Ok(None) };
+    let configured = survival.state_dir.as_deref();
+    let Some(directory) = Records::place(configured, listening) else {
+        info!("sessions end with this service: there is no runtime directory, and no state_dir is configured");
+        return Ok(None);
+    };
+    match Records::open(&directory) {
+        Ok(records) => Ok(Some(records)),
+        Err(cause) if configured.is_some() => Err(ServeError::State { directory, cause }),
+        Err(error) => {
+            warn!(directory = %directory.display(), %error, "sessions end with this service: no place to keep them");
+            Ok(None)
+        }
+    }
 }

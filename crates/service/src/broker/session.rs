@@ -118,6 +118,18 @@ fn attend(stream: Stream, peer: String, stranger: Stranger) {
     let (tenant_of, program_of) = (tenant.clone(), program.clone());
     broker.accounts.open(Who { session, tenant: tenant_of, user, peer, program: program_of, pid, begun, since });
     let ended = conversation.hold(stream, read);
+    close(&broker, session, &tenant, &program, read, ended);
+}
+
+/// A session is over, and whatever there was of it.
+pub(crate) fn close(
+    broker: &Broker,
+    session: u64,
+    tenant: &Tenant,
+    program: &str,
+    since: Instant,
+    ended: Result<String, String>,
+) {
     // A driver that is told so may leave before its worker does, which then knows of nothing else.
     let ended = broker.sessions.is_ending(session).map_or(ended, |wish| Ok(wish.how().to_owned()));
     if let Some(seen) = broker.accounts.close(session, ended.is_ok()) {
@@ -125,7 +137,7 @@ fn attend(stream: Stream, peer: String, stranger: Stranger) {
     }
     // Last: the service may stop when no session is left.
     broker.sessions.leave(session);
-    let duration = read.elapsed();
+    let duration = since.elapsed();
     match ended {
         Ok(ended) => info!(session, %tenant, program, ?duration, ended, "session closed"),
         Err(ended) => warn!(session, %tenant, program, ?duration, ended, "session closed"),
