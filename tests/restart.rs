@@ -108,3 +108,53 @@ fn a_session_goes_on_when_the_broker_is_killed_and_started_again() {
         wait_until("nothing is left", SOON, || node.left().len() <= node.service.idle_workers().len());
     }
 }
+
+/// What the twenty programs below use of it comes to 33 MiB of one tenant, and 6 MiB of one session.
+const POLICY: &str = "\
+[defaults]
+device_memory = \"34 MiB\"
+session_memory = \"6 MiB\"
+sessions = 40
+commands = 64
+longest_kernel = \"60 s\"
+[[tenant]]
+match = \"anonymous\"
+weight = 3
+";
+
+#[test]
+fn twenty_sessions_finish_right_although_the_broker_is_killed_again_and_again() {
+    let mut node = Node::new(POLICY, &[]);
+    let links = [Link::SharedMemory, Link::Tcp, Link::Streams(3), Link::SharedMemory];
+    let programs: Vec<Running> = (0..20)
+        .map(|number| {
+            let mut command = node.command(links[number % links.len()], "works_for_a_while", 25);
+            let bytes = [1 << 20, 2 << 20, 6 << 20][number % 3];
+            command.env("TELECL_TEST_SEED", number.to_string()).env("TELECL_TEST_BYTES", bytes.to_string());
+            Running::start(command).unwrap()
+        })
+        .collect();
+    wait_until("all have workers", LONG, || node.service.workers().len() == 20);
+    let workers = node.service.workers();
+    // Moments that no clock of the service's own knows.
+    for (round, pause) in [1700, 300, 2900, 40, 1100].into_iter().enumerate() {
+        thread::sleep(Duration::from_millis(pause));
+        node.restart();
+        let listed = node.sessions();
+        let count = listed["sessions"].as_array().unwrap().len();
+        assert_eq!(count, 20, "round {round}: {listed}\n{}", node.service.log());
+        if round % 2 == 0 {
+            node.bench.assert_serves(&mut node.service);
+        }
+    }
+    assert!(workers.iter().all(|worker| is_alive(*worker)), "{}", node.service.log());
+    for program in programs {
+        let ended = program.end(LONG);
+        assert!(ended.success() && ended.stdout.ends_with("right\n"), "{ended}\n{}", node.service.log());
+    }
+    wait_until("the workers end", SOON, || workers.iter().all(|worker| !is_alive(*worker)));
+    wait_until("nothing is left", SOON, || node.left().len() <= node.service.idle_workers().len());
+    let listed = node.sessions();
+    assert_eq!(listed["devices"][0]["memory_used"], 0, "{listed}");
+    node.service.stop().unwrap();
+}
