@@ -277,6 +277,8 @@ fn service_command(artifacts: &Artifacts, vendor: &Vendor, address: &str, log: F
     command.args(["serve", "--listen", address]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
     // A test that wants files names a directory of its own.
     command.env("TELECL_CACHE_DIR", "none");
+    // A test that is about to stop a service does not want to wait for its sessions.
+    command.env("TELECL_DRAIN_GRACE", "0s");
     command
 }
 

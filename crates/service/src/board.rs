@@ -115,6 +115,8 @@ pub(crate) enum Wish {
     EndedByOperator,
     /// Somebody of its own tenant has.
     EndedByTenant,
+    /// The service takes no sessions any more, and this one has had its time.
+    Drained,
 }
 
 impl Wish {
@@ -124,6 +126,7 @@ impl Wish {
             Wish::Stop => "service stopped",
             Wish::EndedByOperator => "ended by an operator",
             Wish::EndedByTenant => "ended by somebody of its own tenant",
+            Wish::Drained => "service drained",
         }
     }
 
@@ -131,6 +134,7 @@ impl Wish {
     pub(crate) fn reason(self) -> String {
         match self {
             Wish::Stop => "the service is stopping".to_owned(),
+            Wish::Drained => "the service was drained, and the session did not end in time".to_owned(),
             _ => format!("{} (telecl sessions end); a new context begins another session", self.how()),
         }
     }
@@ -166,6 +170,7 @@ impl SessionBoard {
         match self.board.word(WISH).load(Ordering::Acquire) {
             word if word == Wish::EndedByOperator as u64 => Wish::EndedByOperator,
             word if word == Wish::EndedByTenant as u64 => Wish::EndedByTenant,
+            word if word == Wish::Drained as u64 => Wish::Drained,
             _ => Wish::Stop,
         }
     }

@@ -11,6 +11,7 @@ mod admission;
 mod adopt;
 mod cache;
 mod counters;
+mod drain;
 mod farewell;
 mod figures;
 mod greeting;
@@ -37,6 +38,7 @@ mod turns;
 
 use std::ffi::OsString;
 use std::io;
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
@@ -51,6 +53,7 @@ use self::accounts::Accounts;
 use self::admission::Admission;
 use self::cache::Cache;
 use self::counters::Counters;
+use self::drain::{Drain, Next};
 use self::listen::Listeners;
 use self::memory::Memory;
 use self::offer::Offer;
@@ -61,7 +64,7 @@ use self::registry::Registry;
 use self::rules::Rules;
 use self::scratch::Scratch;
 use self::sensors::Readings;
-use self::stop::Signals;
+use self::stop::{Signals, Told};
 use self::turns::Turns;
 
 /// What a service is told at its start.
@@ -195,6 +198,7 @@ struct Broker {
     accounting: Accounting,
     sensors: Arc<Readings>,
     sessions: Registry,
+    drain: Drain,
     pool: Pool,
     cache: Cache,
     scratch: Scratch,
@@ -202,7 +206,8 @@ struct Broker {
     records: Option<Records>,
 }
 
-/// Serves until SIGTERM or SIGINT, then ends the workers it started. `ready` is called once, with the real addresses,
+/// Serves until SIGTERM, and then until its sessions have ended or the time for that is over; or until SIGINT. Then ends
+/// the workers it started. `ready` is called once, with the real addresses,
 /// when drivers can connect.
 pub fn serve(settings: ServeSettings, ready: impl FnOnce(&[Address])) -> Result<(), ServeError> {
     // First, so that a wrong one costs nothing else.
@@ -236,6 +241,7 @@ pub fn serve(settings: ServeSettings, ready: impl FnOnce(&[Address])) -> Result<
         counters: Counters::default(),
         accounts: Accounts::default(),
         sessions: Registry::default(),
+        drain: Drain::new().map_err(ServeError::Signals)?,
         scratch,
         records,
     });
@@ -257,6 +263,8 @@ pub fn serve(settings: ServeSettings, ready: impl FnOnce(&[Address])) -> Result<
     ready(addresses);
     let result = listeners.accept_until(
         &signals,
+        &broker.drain,
+        |told| pace(&broker, told),
         |stream, peer| session::begin(&broker, stream, peer),
         |told| {
             if broker.rules.look(told) {
@@ -280,6 +288,23 @@ pub fn serve(settings: ServeSettings, ready: impl FnOnce(&[Address])) -> Result<
     }
     info!("service stopped");
     result.map_err(ServeError::Wait)
+}
+
+/// What to do after such signals: for how long to wait for connections, if at all.
+fn pace(broker: &Arc<Broker>, told: Told) -> ControlFlow<(), Option<Duration>> {
+    let running = || broker.sessions.running_ids().len();
+    let grace = broker.settings.drain_grace;
+    if told == Told::Stop {
+        info!(sessions = running(), ?grace, "told to stop: no new sessions");
+    }
+    match broker.drain.next(told, grace, running) {
+        Next::Serve(wait) => ControlFlow::Continue(wait),
+        Next::EndSessions => {
+            drain::end_sessions(broker);
+            ControlFlow::Continue(None)
+        }
+        Next::Stop => ControlFlow::Break(()),
+    }
 }
 
 /// The place where the next broker finds the sessions of this one. A service that was not told of one goes on without.

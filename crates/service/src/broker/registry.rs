@@ -140,6 +140,13 @@ impl Registry {
         self.lock().stopping
     }
 
+    /// Those that have, or are about to get, a worker.
+    pub(crate) fn running_ids(&self) -> Vec<u64> {
+        let state = self.lock();
+        let running = state.sessions.iter().filter(|(_, session)| !matches!(session.stage, Stage::Waiting(_)));
+        running.map(|(id, _)| *id).collect()
+    }
+
     /// The session now belongs to a worker, and its socket with it.
     pub(crate) fn work(&self, session: u64, worker: Process) {
         let mut state = self.lock();

@@ -22,7 +22,7 @@ use super::counters::Failure;
 use super::greeting::{Caller, First, Introduction, Unwelcome, read_introduction, wait_for_request};
 use super::peer::{self, User};
 use super::registry::Joins;
-use super::{Broker, farewell, inspect, launch, memory};
+use super::{Broker, drain, farewell, inspect, launch, memory};
 use crate::channel::{Begin, Limits, MemoryLimit};
 use crate::process::round_trip;
 
@@ -71,6 +71,11 @@ fn attend(stream: Stream, peer: String, stranger: Stranger) {
         Ok(Introduction::Join(wanted)) => return join(&broker, stream, &peer, &wanted),
         Ok(Introduction::Inspect) => return inspect::inspect(&broker, stream),
         Ok(Introduction::EndSession(session)) => return inspect::end_session(&broker, stream, session),
+        Ok(Introduction::Drain(mode, grace)) => {
+            // It may take long.
+            drop(stranger);
+            return drain::attend(&broker, stream, mode, grace);
+        }
         // Health checks and port scans do this all day.
         Err(reason @ Unwelcome::Left) => {
             broker.counters.failed(Failure::from(&reason));
@@ -87,6 +92,11 @@ fn attend(stream: Stream, peer: String, stranger: Stranger) {
     };
     let read = Instant::now();
     drop(stranger);
+    if let Some(reason) = broker.drain.refusal() {
+        broker.counters.failed(Failure::Draining);
+        info!(peer, program = caller.program, pid = caller.pid, "session refused: the service is draining");
+        return refuse(stream, reason, timeout);
+    }
     let admitted = match Admitted::find(&broker, &stream) {
         Ok(admitted) => admitted,
         Err((tenant, reason)) => {
@@ -275,6 +285,11 @@ impl Conversation<'_> {
                 return Err(format!("refused: {reason}"));
             }
         };
+        if let Some(reason) = broker.drain.refusal() {
+            broker.sessions.hand_over(session);
+            farewell::close(stream, reason, true);
+            return Ok("refused: the service is draining".to_owned());
+        }
         launch::work(broker, &begin, &tenant, stream, &joins)
     }
 }
