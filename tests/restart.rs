@@ -160,6 +160,7 @@ fn twenty_sessions_finish_right_although_the_broker_is_killed_again_and_again() 
     }
     wait_until("the workers end", SOON, || workers.iter().all(|worker| !is_alive(*worker)));
     wait_until("nothing is left", SOON, || node.left().len() <= node.service.idle_workers().len());
+    wait_until("all sessions are closed", SOON, || node.sessions()["sessions"].as_array().unwrap().is_empty());
     let listed = node.sessions();
     assert_eq!(listed["devices"][0]["memory_used"], 0, "{listed}");
     node.service.stop().unwrap();
@@ -213,9 +214,9 @@ fn what_is_known_of_a_session_is_known_after_a_restart_and_it_can_be_ended() {
     assert_eq!(after["devices"][0]["sessions"], 1, "{after}");
     assert_eq!(after["devices"][0]["memory_used"], 4096, "{after}");
     let (_, page) = system_tests::get(&metrics, "/metrics");
-    assert!(page.contains("telecl_service_draining 0"), "{page}");
+    assert!(page.contains("telecl_service_draining 0.0"), "{page}");
     let used = page.lines().find(|line| line.starts_with("telecl_device_memory_used_bytes"));
-    assert!(used.is_some_and(|line| line.ends_with(" 4096")), "{used:?}\n{page}");
+    assert!(used.is_some_and(|line| line.ends_with(" 4096.0")), "{used:?}\n{page}");
     let id = session["session"].to_string();
     let ended = run(node.telecl(&["sessions", "end", &id]), SOON).unwrap();
     assert!(ended.success() && ended.stdout.contains("has ended"), "{ended}\n{}", node.service.log());

@@ -123,7 +123,10 @@ CASE_TELECL_ONLY(works_until_it_is_told) {
     char bytes[4096] = {0};
     cl_int status;
     for (int i = 0; (status = clEnqueueWriteBuffer(queue, buffer, CL_TRUE, 0, sizeof bytes, bytes, 0, NULL, NULL)) == CL_SUCCESS; i++) {
-        if (i == 0) say("ready");
+        if (i == 0) {
+            OK(clFinish(queue));
+            say("ready");
+        }
         usleep(10000);
     }
     tally_await(&told, 1, "reasons");

@@ -76,8 +76,8 @@ fn adopt(broker: &Broker, record: &Record, known: Sender<()>) {
             bury(records, record);
         }
         Err(reason) => {
-            drop(known);
             warn!(session, tenant = record.tenant, program = record.program, %reason, "the session is not taken over, and ends soon");
+            drop(known);
             if let Some(process) = find(record) {
                 wait(&process);
             }

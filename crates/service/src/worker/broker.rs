@@ -199,11 +199,13 @@ impl Broker {
         let question = Question { devices: devices.to_vec(), answer };
         {
             let line = self.line();
+            // The answer waits for this, too.
+            let mut room = self.room();
             if !question.ask(&line) && self.survival.is_none() {
                 return Err(LOST.to_owned());
             }
             // Without a broker, it is the next one's question.
-            *self.room() = Some(question);
+            *room = Some(question);
         }
         answered.recv().unwrap_or_else(|_| Err(LOST.to_owned()))
     }
