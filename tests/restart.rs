@@ -9,6 +9,7 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use system_tests::{Bench, Link, Programs, Running, SOON, Service, is_alive, run, wait_until};
 use tempfile::TempDir;
@@ -196,6 +197,22 @@ fn sessions_that_are_moved_out_and_in_finish_right_although_the_broker_is_killed
 }
 
 #[test]
+fn programs_that_only_look_or_wait_do_not_notice_that_the_service_is_replaced() {
+    let mut node = Node::new("", &[]);
+    let cases = [(Link::SharedMemory, "looks_first"), (Link::Tcp, "looks_first"), (Link::Tcp, "computes_when_told")];
+    let programs = cases.map(|(link, case)| node.start(link, case, 3));
+    // As one does who installs another version.
+    send(&node.service, Signal::USR1);
+    await_end(&mut node.service);
+    node.start_again();
+    for (program, case) in programs.into_iter().zip(cases) {
+        let ended = program.end(LONG);
+        assert_eq!(ended.stdout, "ready\nright\n", "{case:?}: {ended}\n{}", node.service.log());
+    }
+    wait_until("nothing is left", SOON, || node.left().len() <= node.service.idle_workers().len());
+}
+
+#[test]
 fn what_is_known_of_a_session_is_known_after_a_restart_and_it_can_be_ended() {
     let metrics = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     let mut node = Node::new("[defaults]\nsession_memory = \"8 MiB\"\n", &[("TELECL_METRICS", &metrics)]);
@@ -249,7 +266,9 @@ fn a_place_that_is_taken_stays_taken_after_a_restart() {
 
 #[test]
 fn a_session_that_waits_in_vain_for_the_next_broker_ends_and_says_so() {
-    let mut node = Node::new("", &[("TELECL_ORPHAN_GRACE", "1s")]);
+    let place = TempDir::new().unwrap();
+    let book = place.path().join("sessions.jsonl");
+    let mut node = Node::new("", &[("TELECL_ORPHAN_GRACE", "1s"), ("TELECL_ACCOUNTING", book.to_str().unwrap())]);
     let program = node.start(Link::SharedMemory, "works_until_it_is_told", 0);
     let worker = node.service.only_worker();
     node.service.kill();
@@ -260,6 +279,9 @@ fn a_session_that_waits_in_vain_for_the_next_broker_ends_and_says_so() {
     assert!(!node.left().is_empty(), "there was nobody to remove it");
     node.start_again();
     wait_until("nothing is left", SOON, || node.left().len() <= node.service.idle_workers().len());
+    wait_until("the session is accounted for", SOON, || book.exists());
+    let line: Value = serde_json::from_str(fs::read_to_string(&book).unwrap().lines().next().unwrap()).unwrap();
+    assert!(line["ended"].as_str().unwrap().contains("while no service looked after it"), "{line}");
     node.bench.assert_serves(&mut node.service);
 }
 
@@ -283,9 +305,8 @@ fn a_session_of_another_version_is_left_alone_and_ends_soon() {
 
 // ---- draining --------------------------------------------------------------------------------------------------------
 
-fn signal(service: &Service) {
-    let pid = rustix::process::Pid::from_raw(i32::try_from(service.id()).unwrap()).unwrap();
-    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+fn send(service: &Service, signal: Signal) {
+    kill_process(Pid::from_raw(i32::try_from(service.id()).unwrap()).unwrap(), signal).unwrap();
 }
 
 fn await_end(service: &mut Service) {
@@ -301,7 +322,7 @@ fn await_end(service: &mut Service) {
 fn sigterm_takes_no_new_sessions_and_lets_running_ones_finish() {
     let mut node = Node::new("", &[("TELECL_DRAIN_GRACE", "2m")]);
     let program = node.start(Link::SharedMemory, "works_for_a_while", 3);
-    signal(&node.service);
+    send(&node.service, Signal::TERM);
     wait_until("the service drains", SOON, || node.sessions()["draining"] == true);
     let mut command = node.bench.command(&node.service, Link::Tcp, "count_platforms");
     command.env("TELECL_DEBUG", "1");
@@ -320,10 +341,10 @@ fn a_session_that_outstays_the_grace_is_ended_and_so_is_one_at_the_second_sigter
     for (grace, twice) in [("1s", false), ("10m", true)] {
         let mut node = Node::new("", &[("TELECL_DRAIN_GRACE", grace)]);
         let program = node.start(Link::Tcp, "works_until_it_is_told", 0);
-        signal(&node.service);
+        send(&node.service, Signal::TERM);
         if twice {
             wait_until("the service drains", SOON, || node.sessions()["draining"] == true);
-            signal(&node.service);
+            send(&node.service, Signal::TERM);
         }
         let told = program.end(SOON);
         assert!(told.success() && told.stdout.contains("the service is stopping"), "{grace}: {told}");

@@ -105,6 +105,21 @@ CASE_TELECL_ONLY(computes_when_told) {
     say("right");
 }
 
+/* Knows a device before the service is restarted, and uses it for the first time after that. */
+CASE_TELECL_ONLY(looks_first) {
+    OK(clGetPlatformIDs(1, &platform, NULL));
+    OK(clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, 1, &device, NULL));
+    say("ready");
+    sleep((unsigned)number("TELECL_TEST_SECONDS", 3));
+    context = MADE(clCreateContext(NULL, 1, &device, NULL, NULL, &err));
+    queue = MADE(clCreateCommandQueue(context, device, 0, &err));
+    cl_int value = 4711, result = 0;
+    cl_mem buffer = buffer_of(CL_MEM_READ_WRITE, 4, &value);
+    read_all(buffer, &result, 4);
+    NEED(result == 4711, "it has %d", result);
+    say("right");
+}
+
 static int told;
 
 static void CL_CALLBACK hear(const char *text, const void *info, size_t size, void *nothing) {

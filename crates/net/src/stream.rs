@@ -226,7 +226,7 @@ impl Stream {
     }
 
     /// Whether the peer has closed the connection. Does not wait.
-    pub(crate) fn is_closed(&self) -> bool {
+    pub fn is_closed(&self) -> bool {
         let mut polled = [PollFd::new(&self.0, PollFlags::RDHUP)];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         poll(&mut polled, Some(&now)).is_ok_and(|ready| ready > 0)

@@ -223,6 +223,11 @@ impl Session {
         self.lost.load(Ordering::Acquire)
     }
 
+    /// Whether the service has closed a session that has not been used: it may have been restarted since.
+    pub(crate) fn is_forgotten(&self) -> bool {
+        !self.is_started() && lock(&self.receiver).frames.stream().is_closed()
+    }
+
     /// Whether the service may have no room for a context.
     pub(crate) fn is_limited(&self) -> bool {
         self.limited

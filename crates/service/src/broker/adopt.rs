@@ -11,18 +11,20 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{self, Sender};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use telecl_policy::Tenant;
-use tracing::{debug, info, warn};
+use tracing::{info, warn};
 
+use super::accounts::Seen;
 use super::admission::Place;
+use super::figures::Figures;
 use super::launch::{self, Adopted};
 use super::records::{NotOurs, Record, Records};
-use super::registry::Process;
+use super::registry::{Joins, Process};
 use super::{Broker, scratch, session};
 use crate::board::SessionBoard;
 use crate::channel::{CHANNEL_VERSION, Channel, Head, Kind, Possessions};
@@ -72,7 +74,8 @@ fn adopt(broker: &Broker, record: &Record, known: Sender<()>) {
             }
         }
         Err(NotOurs::Ended) => {
-            debug!(session, "the session has ended without a broker");
+            info!(session, tenant = record.tenant, program = record.program, "the session has ended without a broker");
+            account_for(broker, record);
             bury(records, record);
         }
         Err(reason) => {
@@ -81,9 +84,19 @@ fn adopt(broker: &Broker, record: &Record, known: Sender<()>) {
             if let Some(process) = find(record) {
                 wait(&process);
             }
+            account_for(broker, record);
             bury(records, record);
         }
     }
+}
+
+/// Writes down that there was a session. What it came to, only its worker knew.
+fn account_for(broker: &Broker, record: &Record) {
+    let Ok(tenant) = Tenant::parse(&record.tenant) else { return };
+    let (who, figures) = (Arc::new(record.who(tenant)), Figures::default());
+    let seen = Seen { who, works: true, devices: Vec::new(), figures };
+    let ended = Err("it ended while no service looked after it; what it has used is not known".to_owned());
+    broker.accounting.write(&seen, &broker.offer, SystemTime::now(), &ended);
 }
 
 /// What is left of a session whose worker has ended.
@@ -102,13 +115,7 @@ struct Orphan {
 }
 
 impl Orphan {
-    fn attend(
-        &self,
-        broker: &Broker,
-        record: &Record,
-        joins: &super::registry::Joins,
-        known: Sender<()>,
-    ) -> Result<String, String> {
+    fn attend(&self, broker: &Broker, record: &Record, joins: &Joins, known: Sender<()>) -> Result<String, String> {
         let Orphan { tenant, process, channel, board, has } = self;
         let claim = broker.admission.keep(vec![Place::Tenant(tenant.clone())]);
         let _claim = claim.map_err(|error| error.to_string())?;

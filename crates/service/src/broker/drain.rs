@@ -55,6 +55,8 @@ pub(crate) enum Next {
     EndSessions,
     /// Ends what is left of its sessions, and itself.
     Stop,
+    /// Ends itself, and leaves its sessions to the next service.
+    Leave,
 }
 
 impl Drain {
@@ -116,6 +118,7 @@ impl Drain {
         match told {
             Told::Nothing => {}
             Told::StopNow => return Next::Stop,
+            Told::Leave => return Next::Leave,
             Told::Stop if self.lock().is_some_and(|plan| plan.by_signal) => return Next::Stop,
             Told::Stop => self.begin(grace, true, true, now),
         }
@@ -227,6 +230,7 @@ mod tests {
         let other = Drain::new().unwrap();
         assert_eq!(other.next(Told::Stop, Duration::ZERO, || 3), Next::Stop, "no grace");
         assert_eq!(Drain::new().unwrap().next(Told::StopNow, GRACE, || 3), Next::Stop);
+        assert_eq!(Drain::new().unwrap().next(Told::Leave, GRACE, || 3), Next::Leave);
     }
 
     #[test]

@@ -108,8 +108,8 @@ impl Listeners {
         let mut looked = Instant::now();
         loop {
             let ControlFlow::Continue(wait) = pace(signals.take_stop()) else { return Ok(()) };
-            let [terminate, interrupt] = signals.stop().map(|signal| PollFd::new(signal, PollFlags::IN));
-            let mut polled = vec![terminate, interrupt, PollFd::new(wake, PollFlags::IN)];
+            let mut polled = vec![PollFd::new(wake, PollFlags::IN)];
+            polled.extend(signals.stop().map(|signal| PollFd::new(signal, PollFlags::IN)));
             let others = polled.len();
             polled.extend(self.listeners.iter().map(|listener| PollFd::from_borrowed_fd(fd(listener), PollFlags::IN)));
             polled.extend(signals.reload().map(|reload| PollFd::new(reload, PollFlags::IN)));

@@ -36,6 +36,7 @@ mod session;
 mod stop;
 mod turns;
 
+use std::cell::Cell;
 use std::ffi::OsString;
 use std::io;
 use std::ops::ControlFlow;
@@ -207,7 +208,7 @@ struct Broker {
 }
 
 /// Serves until SIGTERM, and then until its sessions have ended or the time for that is over; or until SIGINT. Then ends
-/// the workers it started. `ready` is called once, with the real addresses,
+/// the workers it started; but at SIGUSR1 it leaves its sessions to the next service. `ready` is called once, with the real addresses,
 /// when drivers can connect.
 pub fn serve(settings: ServeSettings, ready: impl FnOnce(&[Address])) -> Result<(), ServeError> {
     // First, so that a wrong one costs nothing else.
@@ -261,10 +262,11 @@ pub fn serve(settings: ServeSettings, ready: impl FnOnce(&[Address])) -> Result<
         "service started"
     );
     ready(addresses);
+    let leaves = Cell::new(false);
     let result = listeners.accept_until(
         &signals,
         &broker.drain,
-        |told| pace(&broker, told),
+        |told| pace(&broker, told, &leaves),
         |stream, peer| session::begin(&broker, stream, peer),
         |told| {
             if broker.rules.look(told) {
@@ -276,6 +278,11 @@ pub fn serve(settings: ServeSettings, ready: impl FnOnce(&[Address])) -> Result<
     // Nobody new comes in while the rest leaves.
     drop(listeners);
     drop(page);
+    if leaves.get() {
+        broker.pool.stop();
+        info!(sessions = broker.sessions.running_ids().len(), "service stopped; its sessions wait for the next one");
+        return result.map_err(ServeError::Wait);
+    }
     let left = broker.sessions.end_all();
     if left > 0 {
         warn!(sessions = left, "some sessions did not end in time");
@@ -291,7 +298,9 @@ pub fn serve(settings: ServeSettings, ready: impl FnOnce(&[Address])) -> Result<
 }
 
 /// What to do after such signals: for how long to wait for connections, if at all.
-fn pace(broker: &Arc<Broker>, told: Told) -> ControlFlow<(), Option<Duration>> {
+fn pace(broker: &Arc<Broker>, told: Told, leaves: &Cell<bool>) -> ControlFlow<(), Option<Duration>> {
+    // Who cannot leave sessions behind lets them end.
+    let told = if told == Told::Leave && broker.records.is_none() { Told::Stop } else { told };
     let running = || broker.sessions.running_ids().len();
     let grace = broker.settings.drain_grace;
     if told == Told::Stop {
@@ -304,6 +313,10 @@ fn pace(broker: &Arc<Broker>, told: Told) -> ControlFlow<(), Option<Duration>> {
             ControlFlow::Continue(None)
         }
         Next::Stop => ControlFlow::Break(()),
+        Next::Leave => {
+            leaves.set(true);
+            ControlFlow::Break(())
+        }
     }
 }
 

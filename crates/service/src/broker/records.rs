@@ -120,13 +120,18 @@ impl Process {
     }
 }
 
-/// The 22nd field of a process's `stat`. The second one, its name, stands in brackets and may hold anything.
+/// The 22nd field of a living process's `stat`. The second one, its name, stands in brackets and may hold anything.
 fn start_time(pid: u32) -> io::Result<u64> {
     let stat = fs::read(format!("/proc/{pid}/stat"))?;
     let broken = || io::Error::new(io::ErrorKind::InvalidData, "the system says nothing of its start");
     let name_ends = stat.iter().rposition(|byte| *byte == b')').ok_or_else(broken)?;
     let rest = std::str::from_utf8(&stat[name_ends + 1..]).map_err(|_| broken())?;
-    rest.split_ascii_whitespace().nth(19).and_then(|field| field.parse().ok()).ok_or_else(broken)
+    let mut fields = rest.split_ascii_whitespace();
+    // One that has ended, and that nobody has waited for.
+    if matches!(fields.next(), Some("Z" | "X")) {
+        return Err(io::ErrorKind::NotFound.into());
+    }
+    fields.nth(18).and_then(|field| field.parse().ok()).ok_or_else(broken)
 }
 
 /// A secret for a worker and the next broker.
@@ -260,7 +265,12 @@ impl Records {
 
     /// Makes the directory this service's own, or finds it again.
     pub(crate) fn open(directory: &Path) -> io::Result<Records> {
-        DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+        // What is above is for others, too: the service's socket may be there.
+        directory.parent().map_or(Ok(()), fs::create_dir_all)?;
+        match DirBuilder::new().mode(0o700).create(directory) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
+        }
         let meta = fs::symlink_metadata(directory)?;
         if !meta.is_dir() || meta.uid() != geteuid().as_raw() {
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, "it is not a directory of the service's user"));

@@ -1,10 +1,11 @@
-//! Signals as something that can be polled: SIGTERM and SIGINT to stop, SIGHUP to read the policy again.
+//! Signals as something that can be polled: SIGTERM and SIGINT to stop, SIGUSR1 to leave the sessions to the next service,
+//! SIGHUP to read the policy again.
 
 use std::io::{self, Read};
 use std::os::unix::net::UnixStream;
 
 use signal_hook::SigId;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::low_level::{pipe, unregister};
 
 /// What the process is told by signals.
@@ -12,6 +13,7 @@ use signal_hook::low_level::{pipe, unregister};
 pub(crate) struct Signals {
     terminate: UnixStream,
     interrupt: UnixStream,
+    leave: UnixStream,
     reload: Option<UnixStream>,
     handlers: Vec<SigId>,
 }
@@ -24,6 +26,8 @@ pub(crate) enum Told {
     Stop,
     /// SIGINT, or SIGTERM twice: somebody waits.
     StopNow,
+    /// Without its sessions, which the next service takes over: SIGUSR1.
+    Leave,
 }
 
 impl Signals {
@@ -36,21 +40,22 @@ impl Signals {
             handlers.push(pipe::register(signal, told)?);
             io::Result::Ok(ours)
         };
-        let (terminate, interrupt) = (take(SIGTERM)?, take(SIGINT)?);
+        let (terminate, interrupt, leave) = (take(SIGTERM)?, take(SIGINT)?, take(SIGUSR1)?);
         let reload = reload.then(|| take(SIGHUP)).transpose()?;
-        Ok(Signals { terminate, interrupt, reload, handlers })
+        Ok(Signals { terminate, interrupt, leave, reload, handlers })
     }
 
     /// Readable as soon as the process was asked to stop.
-    pub(crate) fn stop(&self) -> [&UnixStream; 2] {
-        [&self.terminate, &self.interrupt]
+    pub(crate) fn stop(&self) -> [&UnixStream; 3] {
+        [&self.terminate, &self.interrupt, &self.leave]
     }
 
     /// What it was asked since this was asked last.
     pub(crate) fn take_stop(&self) -> Told {
-        match (count(&self.interrupt), count(&self.terminate)) {
-            (0, 0) => Told::Nothing,
-            (0, 1) => Told::Stop,
+        match (count(&self.interrupt), count(&self.terminate), count(&self.leave)) {
+            (0, 0, 0) => Told::Nothing,
+            (0, 0, _) => Told::Leave,
+            (0, 1, _) => Told::Stop,
             _ => Told::StopNow,
         }
     }
