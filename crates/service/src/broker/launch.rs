@@ -20,7 +20,7 @@ use super::cache::{Answer, Client};
 use super::mailbox::Mailbox;
 use super::memory::{Account, Notice, Verdict};
 use super::pool::Worker;
-use super::records::{self, Record};
+use super::records::{self, Granted, Record};
 use super::registry::{Joins, Process};
 use super::{Broker, WorkerCommand, farewell};
 use crate::board::SessionBoard;
@@ -139,8 +139,8 @@ fn lend(broker: &Broker, begin: &Begin, worker: u32, scratch: &Path, channel: &C
         let lease = records::new_lease()?;
         let (listener, lock) = (records.listen(session)?, broker.scratch.lock()?);
         let worker = records::Process::find(worker)?;
-        let (offer, memory) = (&broker.offer, &begin.memory);
-        records.write(&Record::new(&who, secret, lease, offer, &begin.devices, memory, worker, scratch))?;
+        let grant = Granted { offer: &broker.offer, devices: &begin.devices, memory: &begin.memory };
+        records.write(&Record::new(&who, secret, lease, grant, worker, scratch))?;
         io::Result::Ok((lease, listener, lock))
     };
     match made() {

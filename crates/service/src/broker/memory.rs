@@ -554,7 +554,7 @@ mod tests {
         assert_eq!(account.reserve(0, &wish(30, &[1])), Verdict::Granted);
     }
 
-    fn movable(number: u64) -> (Begin, Arc<SessionBoard>) {
+    fn movable(number: u64) -> (Begun, Arc<SessionBoard>) {
         session(number, vec![MemoryLimit { device: 1, most: 100, together: Some(100), moves: true }])
     }
 

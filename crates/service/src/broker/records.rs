@@ -75,6 +75,14 @@ pub(crate) struct Record {
     pub(crate) scratch: PathBuf,
 }
 
+/// What a session may use.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Granted<'a> {
+    pub(crate) offer: &'a Offer,
+    pub(crate) devices: &'a [u64],
+    pub(crate) memory: &'a [MemoryLimit],
+}
+
 /// What tells a device from all others, as far as anything does.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
 struct DeviceRecord {
@@ -165,12 +173,11 @@ impl Record {
         who: &Who,
         secret: [u8; 16],
         lease: Key,
-        offer: &Offer,
-        devices: &[u64],
-        memory: &[MemoryLimit],
+        grant: Granted<'_>,
         worker: Process,
         scratch: &Path,
     ) -> Record {
+        let Granted { offer, devices, memory } = grant;
         let begun = who.begun.duration_since(UNIX_EPOCH).unwrap_or_default();
         let record = |limit: &MemoryLimit| {
             let MemoryLimit { device, most, together, moves } = *limit;
@@ -401,7 +408,8 @@ mod tests {
         };
         let memory = [MemoryLimit { device: 1, most: 5, together: Some(9), moves: true }];
         let own = Process::find(std::process::id()).unwrap();
-        Record::new(&who, [1; 16], [2; 32], &Offer::default(), &[1], &memory, own, Path::new("/nowhere"))
+        let grant = Granted { offer: &Offer::default(), devices: &[1], memory: &memory };
+        Record::new(&who, [1; 16], [2; 32], grant, own, Path::new("/nowhere"))
     }
 
     #[test]
