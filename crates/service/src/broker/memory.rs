@@ -645,7 +645,7 @@ mod tests {
 
     #[test]
     fn who_went_on_without_a_broker_has_what_it_says_but_no_more_than_it_may() {
-        let limits = limits_of("[defaults]\ndevice_memory = \"100 B\"\nsession_memory = \"60 B\"\n");
+        let limits = vec![MemoryLimit { device: 1, most: 60, together: Some(100), moves: false }];
         let memory = Memory::default();
         let red = tenant("red");
         let ((id, own), one) = session(1, limits.clone());
