@@ -143,9 +143,13 @@ fn twenty_sessions_finish_right_although_the_broker_is_killed_again_and_again() 
         .collect();
     wait_until("all have workers", LONG, || node.service.workers().len() == 20);
     let workers = node.service.workers();
-    // Moments that no clock of the service's own knows.
-    for (round, pause) in [1700, 300, 2900, 40, 1100].into_iter().enumerate() {
-        thread::sleep(Duration::from_millis(pause));
+    // Other moments each time; the seed is for whoever wants the same ones again.
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    let mut random = u64::from(now.subsec_nanos());
+    println!("seed {random}");
+    for round in 0..6 {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        thread::sleep(Duration::from_millis((random >> 33) % 2000));
         node.restart();
         let listed = node.sessions();
         let count = listed["sessions"].as_array().unwrap().len();

@@ -51,7 +51,8 @@ pub(crate) enum Found {
 }
 
 /// The broker, as one session uses it. Its locks are held for a few lines, but for that of the line, under which messages
-/// are sent; those of what is waited for are taken meanwhile.
+/// are sent; the others are taken meanwhile, but given back before that. So whoever reads takes them without waiting for the
+/// broker, which may be sending itself; the line it takes only when there is no broker.
 #[derive(Debug)]
 pub(crate) struct Broker {
     line: Mutex<Line>,
@@ -59,6 +60,8 @@ pub(crate) struct Broker {
     /// Who waits for room.
     room: Mutex<Option<Question>>,
     wishes: Mutex<Wishes>,
+    /// What the next broker has to know. What is less of it is told under the line's lock.
+    has: Mutex<Possessions>,
     /// That the session is to be moved out.
     eviction: Eviction,
     reader: OnceLock<bool>,
@@ -73,8 +76,6 @@ pub(super) struct Line {
     channel: Option<Arc<Channel>>,
     /// Counts brokers: each knows only what it was told itself.
     pub(super) era: u64,
-    /// What the next broker has to know. Changes together with what the present one is told.
-    has: Possessions,
 }
 
 impl Line {
@@ -89,12 +90,6 @@ impl Line {
 struct Question {
     devices: Vec<u64>,
     answer: Sender<Result<(), String>>,
-}
-
-impl Question {
-    fn ask(&self, line: &Line) -> bool {
-        line.send(Head::new(Kind::Admit), &telecl_wire::encode(&self.devices))
-    }
 }
 
 #[derive(Debug, Default)]
@@ -145,10 +140,10 @@ impl Eviction {
 impl Broker {
     /// `survival` is for a session that may outlive its broker, with its board for the next one.
     pub(crate) fn new(channel: Channel, link: Arc<Link>, survival: Option<(Lease, OwnedFd)>) -> Arc<Broker> {
-        let line = Line { channel: Some(Arc::new(channel)), era: 1, has: Possessions::default() };
-        let (lookups, room, wishes) = (Mutex::default(), Mutex::default(), Mutex::default());
+        let line = Line { channel: Some(Arc::new(channel)), era: 1 };
+        let (lookups, room, wishes, has) = Default::default();
         let (line, eviction, reader) = (Mutex::new(line), Eviction::default(), OnceLock::new());
-        Arc::new(Broker { line, lookups, room, wishes, eviction, reader, link, survival })
+        Arc::new(Broker { line, lookups, room, wishes, has, eviction, reader, link, survival })
     }
 
     /// Asks for a program; waits while another session builds it. With `reluctant`, gives others a moment to begin.
@@ -173,7 +168,8 @@ impl Broker {
         let asked = {
             let line = self.line();
             // Not if its broker has gone meanwhile: the next one's answer would find nobody, who is to build it then.
-            self.lock().waiting.contains_key(&number) && line.send(Head::new(Kind::Lookup).number(number).key(key), &[])
+            let waits = self.lock().waiting.contains_key(&number);
+            waits && line.send(Head::new(Kind::Lookup).number(number).key(key), &[])
         };
         if !asked {
             self.lock().waiting.remove(&number);
@@ -196,16 +192,14 @@ impl Broker {
             return Err(LOST.to_owned());
         }
         let (answer, answered) = mpsc::channel();
-        let question = Question { devices: devices.to_vec(), answer };
         {
             let line = self.line();
-            // The answer waits for this, too.
-            let mut room = self.room();
-            if !question.ask(&line) && self.survival.is_none() {
+            // Before: the answer may be quick.
+            *self.room() = Some(Question { devices: devices.to_vec(), answer });
+            // Without a broker, it is the next one's question.
+            if !line.send(Head::new(Kind::Admit), &telecl_wire::encode(&devices.to_vec())) && self.survival.is_none() {
                 return Err(LOST.to_owned());
             }
-            // Without a broker, it is the next one's question.
-            *room = Some(question);
         }
         answered.recv().unwrap_or_else(|_| Err(LOST.to_owned()))
     }
@@ -222,14 +216,18 @@ impl Broker {
         }
         let (answer, answered) = mpsc::channel();
         let line = self.line();
-        let mut wishes = self.wishes();
-        wishes.next += 1;
-        let number = wishes.next;
+        let number = {
+            let mut wishes = self.wishes();
+            wishes.next += 1;
+            let number = wishes.next;
+            wishes.waiting.insert(number, Hope { wish: wish.clone(), answer, withdrawn: false });
+            number
+        };
+        // Without a broker, it is a wish to the next one.
         if !line.send(Head::new(Kind::Reserve).number(number), &wish.content()) && self.survival.is_none() {
+            self.wishes().waiting.remove(&number);
             return Err(LOST.to_owned());
         }
-        // Without a broker, it is a wish to the next one.
-        wishes.waiting.insert(number, Hope { wish: wish.clone(), answer, withdrawn: false });
         Ok(Asked { number, answered })
     }
 
@@ -237,12 +235,9 @@ impl Broker {
     pub(crate) fn withdraw(&self, asked: &Asked) -> Result<(), String> {
         {
             let line = self.line();
-            let mut wishes = self.wishes();
-            if let Some(hope) = wishes.waiting.get_mut(&asked.number) {
-                hope.withdrawn = true;
-                if !line.send(Head::new(Kind::Withdraw).number(asked.number), &[]) {
-                    wishes.waiting.remove(&asked.number);
-                }
+            let waits = self.wishes().waiting.get_mut(&asked.number).map(|hope| hope.withdrawn = true).is_some();
+            if waits && !line.send(Head::new(Kind::Withdraw).number(asked.number), &[]) {
+                self.wishes().waiting.remove(&asked.number);
             }
         }
         asked.answered.recv().unwrap_or_else(|_| Err(LOST.to_owned()))
@@ -269,22 +264,25 @@ impl Broker {
     /// The session's memory objects are in host memory; it took so long.
     pub(crate) fn moved(&self, took: Duration) {
         self.eviction.asked.store(false, Ordering::Release);
-        let mut line = self.line();
-        (line.has.is_out, line.has.stays) = (true, false);
+        let line = self.line();
+        {
+            let mut has = self.has();
+            (has.is_out, has.stays) = (true, false);
+        }
         line.send(Head::new(Kind::Moved).number(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX)), &[]);
     }
 
     /// The program keeps it from being moved out. It is moved as soon as that has changed, if it is still needed.
     pub(crate) fn stays(&self) {
-        let mut line = self.line();
-        line.has.stays = true;
+        let line = self.line();
+        self.has().stays = true;
         line.send(Head::new(Kind::Stays), &[]);
     }
 
     /// Needs some of it no more.
     pub(crate) fn unreserve(&self, wish: &MemoryWish) {
-        let mut line = self.line();
-        line.has.reserved.subtract(wish);
+        let line = self.line();
+        self.has().reserved.subtract(wish);
         line.send(Head::new(Kind::Unreserve), &wish.content());
     }
 
@@ -407,14 +405,15 @@ impl Broker {
     fn tell_all(&self, channel: Channel, board: &OwnedFd) -> bool {
         let mut line = self.line();
         let asked_out = self.eviction.asked.load(Ordering::Acquire);
-        let has = Possessions { asked_out, ..line.has.clone() };
+        let has = Possessions { asked_out, ..self.has().clone() };
         if channel.send_with(Head::new(Kind::Adopted), &has.content(), &[board.as_fd()]).is_err() {
             return false;
         }
         line.channel = Some(Arc::new(channel));
         line.era += 1;
-        if let Some(question) = &*self.room() {
-            question.ask(&line);
+        // Only this thread takes answers, so nobody waits for these locks.
+        if let Some(Question { devices, .. }) = &*self.room() {
+            line.send(Head::new(Kind::Admit), &telecl_wire::encode(devices));
         }
         for (number, hope) in &self.wishes().waiting {
             line.send(Head::new(Kind::Reserve).number(*number), &hope.wish.content());
@@ -444,7 +443,7 @@ impl Broker {
     fn answer_room(&self, result: Result<(), String>) {
         let Some(Question { devices, answer }) = self.room().take() else { return };
         if result.is_ok() {
-            self.line().has.devices.extend(devices);
+            self.has().devices.extend(devices);
         }
         let _ = answer.send(result);
     }
@@ -452,9 +451,9 @@ impl Broker {
     fn answer_wish(&self, number: u64, result: Result<(), String>) {
         let Some(Hope { wish, answer, .. }) = self.wishes().waiting.remove(&number) else { return };
         if result.is_ok() {
-            let mut line = self.line();
-            line.has.reserved.add(&wish);
-            line.has.is_out = false;
+            let mut has = self.has();
+            has.reserved.add(&wish);
+            has.is_out = false;
         }
         let _ = answer.send(result);
     }
@@ -462,6 +461,10 @@ impl Broker {
     /// For whoever has several things to say at once, or has to know whether they were heard.
     pub(super) fn line(&self) -> MutexGuard<'_, Line> {
         self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn has(&self) -> MutexGuard<'_, Possessions> {
+        self.has.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn wishes(&self) -> MutexGuard<'_, Wishes> {
