@@ -152,9 +152,10 @@ over_all_links! {
     a_stopped_service_ends_its_sessions_and_leaves_no_worker
 }
 
+/// One whose sessions end with it; others wait for it to be started again, see `restart.rs`.
 fn a_service_killed_during_a_kernel_fails_the_blocked_call(link: Link) {
     let bench = Bench::new();
-    let mut service = bench.service();
+    let mut service = bench.service_at("127.0.0.1:0", &[("TELECL_ORPHAN_GRACE", "0s")]);
     let address = service.address().to_owned();
     let client = bench.client(&service, link, "run_endless_kernel", "running");
     let worker = service.only_worker();

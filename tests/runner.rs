@@ -27,8 +27,9 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// The exit code of a case that is not possible on this device.
 const SKIPPED: i32 = 77;
 
-/// The clients of `faults.rs`, `cache.rs`, `memory.rs` and the like; their cases do not stand alone.
-const NOT_CASES: &[&str] = &["fault_client", "cache_client", "memory_client", "move_client", "confine_client"];
+/// The clients of `faults.rs`, `cache.rs` and others; their cases do not stand alone.
+const NOT_CASES: &[&str] =
+    &["fault_client", "cache_client", "memory_client", "move_client", "confine_client", "restart_client"];
 
 /// Programs whose transfers are large enough for further streams.
 const STREAMED: &[&str] = &["buffer_transfer", "transfer_mixed", "transfer_order"];

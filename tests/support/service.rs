@@ -23,6 +23,10 @@ pub struct Service {
     log: PathBuf,
     /// Where its Unix socket is.
     runtime: TempDir,
+    /// Those it was started with.
+    variables: Vec<(String, String)>,
+    /// Who it is, if not the test.
+    user: Option<u32>,
 }
 
 impl Service {
@@ -49,26 +53,36 @@ impl Service {
         user: Option<u32>,
     ) -> Result<Service, String> {
         let log = tempfile::Builder::new().prefix("service-").suffix(".log").tempfile_in(&artifacts.scratch);
-        let (log_file, log) = log.and_then(|log| log.keep().map_err(Into::into)).map_err(|error| error.to_string())?;
+        let (_, log) = log.and_then(|log| log.keep().map_err(Into::into)).map_err(|error| error.to_string())?;
+        // Several may write: workers may outlive the service, and it may be started again.
+        let log_file = File::options().append(true).open(&log).map_err(|error| error.to_string())?;
         let runtime = TempDir::with_prefix("telecl-run-").map_err(|error| error.to_string())?;
-        let mut command = service_command(artifacts, vendor, address, log_file);
-        command.env("XDG_RUNTIME_DIR", runtime.path()).envs(variables.iter().copied());
+        let variables: Vec<_> = variables.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
         if let Some(user) = user {
             chown(runtime.path(), Some(user), Some(user)).map_err(|error| error.to_string())?;
-            command.uid(user).gid(user).env("HOME", runtime.path());
         }
-        let mut child =
-            command.spawn().map_err(|error| format!("cannot start {}: {error}", artifacts.telecl.display()))?;
-        let lines = lines_of(&mut child);
-        let mut service = Service { child, address: String::new(), log, runtime };
-        match lines.recv_timeout(Duration::from_secs(60)) {
-            Ok(line) => match line.strip_prefix("listening on ") {
-                Some(address) => service.address = address.trim_end().to_owned(),
-                None => return Err(format!("the service said {line:?}\n{}", service.log())),
-            },
-            Err(_) => return Err(format!("the service did not say where it listens\n{}", service.log())),
-        }
+        let child = spawn(artifacts, vendor, address, log_file, &runtime, &variables, user)?;
+        let mut service = Service { child, address: String::new(), log, runtime, variables, user };
+        service.await_address()?;
         Ok(service)
+    }
+
+    /// Starts it again, after its end, as it was started before: at the same address, with the same log.
+    pub fn start_again(&mut self, artifacts: &Artifacts, vendor: &Vendor) -> Result<(), String> {
+        let log = File::options().append(true).open(&self.log).map_err(|error| error.to_string())?;
+        self.child = spawn(artifacts, vendor, &self.address, log, &self.runtime, &self.variables, self.user)?;
+        self.await_address()
+    }
+
+    fn await_address(&mut self) -> Result<(), String> {
+        match lines_of(&mut self.child).recv_timeout(Duration::from_secs(60)) {
+            Ok(line) => match line.strip_prefix("listening on ") {
+                Some(address) => self.address = address.trim_end().to_owned(),
+                None => return Err(format!("the service said {line:?}\n{}", self.log())),
+            },
+            Err(_) => return Err(format!("the service did not say where it listens\n{}", self.log())),
+        }
+        Ok(())
     }
 
     /// The broker's process id.
@@ -205,6 +219,23 @@ impl Drop for Service {
     }
 }
 
+fn spawn(
+    artifacts: &Artifacts,
+    vendor: &Vendor,
+    address: &str,
+    log: File,
+    runtime: &TempDir,
+    variables: &[(String, String)],
+    user: Option<u32>,
+) -> Result<Child, String> {
+    let mut command = service_command(artifacts, vendor, address, log);
+    command.env("XDG_RUNTIME_DIR", runtime.path()).envs(variables.iter().map(|(name, value)| (name, value)));
+    if let Some(user) = user {
+        command.uid(user).gid(user).env("HOME", runtime.path());
+    }
+    command.spawn().map_err(|error| format!("cannot start {}: {error}", artifacts.telecl.display()))
+}
+
 /// The sessions that a program has opened, or all.
 fn sessions_of(log: &str, program: Option<u32>) -> Vec<&str> {
     let wanted = program.map(|id| id.to_string());
@@ -266,6 +297,8 @@ fn service_command(artifacts: &Artifacts, vendor: &Vendor, address: &str, log: F
     command.args(["serve", "--listen", address]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
     // A test that wants files names a directory of its own.
     command.env("TELECL_CACHE_DIR", "none");
+    // A test that is about to stop a service does not want to wait for its sessions.
+    command.env("TELECL_DRAIN_GRACE", "0s");
     command
 }
 

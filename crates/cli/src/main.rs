@@ -1,4 +1,4 @@
-//! The `telecl` command: serve, devices, run, top, sessions, doctor, bench, policy.
+//! The `telecl` command: serve, devices, run, top, sessions, drain, doctor, bench, policy.
 //!
 //! Each subcommand is a module with a function of its name. All of them end in an [`exit::Outcome`];
 //! only `main` turns it into a message and an exit code.
@@ -7,6 +7,7 @@
 mod bench;
 mod devices;
 mod doctor;
+mod drain;
 mod exit;
 mod human;
 mod keeper;
@@ -43,6 +44,7 @@ Examples:
   telecl run -- hashcat -b -m 1400         run it over a private service on this machine
   telecl top                               watch devices, tenants and sessions
   telecl sessions end 17                   end a session
+  telecl drain                             no new sessions; stop when the present ones have ended
   telecl doctor                            check the whole chain
   telecl bench                             measure what telecl costs on this machine
   telecl bench share -- hashcat ...        several copies of a program at once, directly and through telecl
@@ -75,6 +77,7 @@ enum Subcommands {
     Run(RunArgs),
     Top(top::TopArgs),
     Sessions(sessions::SessionsArgs),
+    Drain(drain::DrainArgs),
     Doctor(DoctorArgs),
     Bench(Box<bench::BenchArgs>),
     Policy(policy::PolicyArgs),
@@ -97,7 +100,8 @@ enum Subcommands {
 
 /// Offer this machine's OpenCL devices
 ///
-/// Runs in the foreground until SIGINT or SIGTERM; SIGHUP makes it read its policy again. Prints one line `listening on ADDRESS` per address to stdout
+/// Runs in the foreground until SIGTERM, which lets its sessions end first (drain_grace), or SIGINT, which does not; SIGHUP
+/// makes it read its policy again. If it is killed, its sessions go on, and wait for it to be started again (orphan_grace). Prints one line `listening on ADDRESS` per address to stdout
 /// when drivers can connect; logs go to stderr, filtered by RUST_LOG.
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -267,6 +271,7 @@ fn main() -> ExitCode {
         Subcommands::Run(args) => run::run(&args),
         Subcommands::Top(args) => top::top(&args),
         Subcommands::Sessions(args) => sessions::sessions(&args),
+        Subcommands::Drain(args) => drain::drain(&args),
         Subcommands::Doctor(args) => doctor::doctor(&args),
         Subcommands::Bench(args) => bench::bench(&args),
         Subcommands::Policy(args) => policy::policy(&args),

@@ -3,9 +3,10 @@
 use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
-use telecl_config::{Address, Confine, Environment, ServeConfig, WorkerMemory, WorkerUsers};
-use telecl_service::{Confinement, Mode, ServeError, ServeSettings, WorkerCommand};
+use telecl_config::{Address, Confine, Environment, ServeConfig, StateDir, WorkerMemory, WorkerUsers};
+use telecl_service::{Confinement, Mode, ServeError, ServeSettings, Survival, WorkerCommand};
 use tracing_subscriber::EnvFilter;
 
 use crate::exit::{Exit, Failure, Outcome, print};
@@ -34,6 +35,8 @@ pub(crate) fn serve(args: ServeArgs) -> Outcome {
         accounting: config.accounting,
         compression: config.compression,
         confinement,
+        survival: survival(config.state_dir, config.orphan_grace),
+        drain_grace: config.drain_grace,
         worker: worker_command(args.log_format, "info")?,
     };
     run(settings, |addresses| {
@@ -64,6 +67,16 @@ pub(crate) fn confinement(confine: Confine, config: &ServeConfig) -> Confinement
         },
         paths: config.worker_paths.clone(),
     }
+}
+
+/// How sessions outlive the service, if they are to.
+fn survival(state_dir: StateDir, grace: Duration) -> Option<Survival> {
+    let state_dir = match state_dir {
+        StateDir::None => return None,
+        StateDir::Derived => None,
+        StateDir::At(directory) => Some(directory),
+    };
+    (!grace.is_zero()).then_some(Survival { state_dir, grace })
 }
 
 /// The policy's file: that of the command line, otherwise the configured one. Its path has to hold for as long as the

@@ -101,6 +101,9 @@ fn as_text(answers: &[Result<Service, Silence>]) -> String {
         (_, true) => "No session that you may see.\n".to_owned(),
         _ => human::table(&table.header, &table.rows),
     };
+    for service in services.iter().filter(|service| service.draining) {
+        text.push_str(&format!("{} is draining: it takes no new sessions.\n", service.node));
+    }
     for service in services.iter().filter(|service| service.left_out > 0) {
         text.push_str(&format!("{} has {} more, which did not fit.\n", service.node, service.left_out));
     }

@@ -8,7 +8,7 @@ use telecl_net::{Address, FrameReceiver, FrameSender, Stream};
 use telecl_wire::PROTOCOL_VERSION;
 use telecl_wire::handshake::{Handshake, MAGIC};
 use telecl_wire::request::Message;
-use telecl_wire::status::{self, EndSession, Inspect, Stage, Status};
+use telecl_wire::status::{self, Drain, DrainMode, DrainProgress, EndSession, Inspect, Stage, Status};
 
 use crate::exit::{Exit, Failure};
 use crate::survey::{self, Silence};
@@ -27,6 +27,8 @@ pub(crate) struct Service {
     /// Whom the service takes us for, and whether that is somebody who sees everything.
     pub(crate) tenant: String,
     pub(crate) operator: bool,
+    /// Whether it takes no new sessions.
+    pub(crate) draining: bool,
     pub(crate) uptime_seconds: f64,
     pub(crate) devices: Vec<Device>,
     pub(crate) tenants: Vec<Tenant>,
@@ -226,6 +228,54 @@ pub(crate) fn end(address: &Address, session: u64, timeout: Duration) -> Result<
     }
 }
 
+/// How far a service is that takes no new sessions.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Progress {
+    /// That still run.
+    pub(crate) sessions: u32,
+    /// After that, those that are left are ended.
+    pub(crate) left: Duration,
+    pub(crate) draining: bool,
+    /// There is nothing more to wait for.
+    pub(crate) done: bool,
+}
+
+/// Has a service that has answered before drain, or take sessions again, and waits for it. Says what went wrong, if it did.
+pub(crate) fn drain(
+    address: &Address,
+    mode: DrainMode,
+    grace: Option<Duration>,
+    timeout: Duration,
+    mut tell: impl FnMut(Progress),
+) -> Result<(), Silence> {
+    let grace_ms = grace.map(|grace| u64::try_from(grace.as_millis()).unwrap_or(u64::MAX));
+    let drain = Drain { magic: MAGIC, protocol: PROTOCOL_VERSION, mode, grace_ms };
+    // It says something every second.
+    let patience = timeout.max(ENDING);
+    let mut receiver = send(address, timeout, patience, &drain)?;
+    let mut last = None;
+    loop {
+        match survey::receive(&mut receiver, address, patience) {
+            Ok(Handshake::DrainProgress(progress)) => {
+                let DrainProgress { sessions, left_ms, draining, done } = progress;
+                let progress = Progress { sessions, left: Duration::from_millis(left_ms), draining, done };
+                tell(progress);
+                if done {
+                    return Ok(());
+                }
+                last = Some(progress);
+            }
+            Ok(other) => return Err(survey::unexpected(address, "Drain", &other)),
+            // It has ended the last of them, and itself, before it could say so.
+            Err(_) if mode == DrainMode::Stop && last.is_some() => {
+                tell(Progress { sessions: 0, left: Duration::ZERO, draining: true, done: true });
+                return Ok(());
+            }
+            Err(silence) => return Err(silence),
+        }
+    }
+}
+
 fn send<'a>(
     address: &Address,
     timeout: Duration,
@@ -250,6 +300,7 @@ fn own(address: &Address, status: &Status<'_>) -> Service {
         version: text(status.version),
         tenant: text(status.tenant),
         operator: status.operator,
+        draining: status.draining,
         uptime_seconds: seconds(status.uptime_ns),
         devices: status.devices.iter().map(own_device).collect(),
         tenants: status
@@ -374,6 +425,7 @@ pub(crate) mod tests {
             boot_id: [0; 16],
             tenant: "user:root",
             operator: true,
+            draining: false,
             uptime_ns: uptime * SECOND,
             devices: vec![status::DeviceStatus {
                 id: 1,

@@ -14,6 +14,7 @@ fn help_teaches_every_command_with_examples() {
         "serve",
         "devices",
         "run",
+        "drain",
         "doctor",
         "bench",
         "policy",
@@ -27,7 +28,7 @@ fn help_teaches_every_command_with_examples() {
     for hidden in ["worker", "keep", "probe", "bench-child"] {
         assert!(!top.contains(&format!("\n  {hidden} ")), "{hidden}\n{top}");
     }
-    for command in ["serve", "devices", "run", "doctor", "bench", "policy"] {
+    for command in ["serve", "devices", "run", "drain", "doctor", "bench", "policy"] {
         let help = output(&[command, "--help"]);
         assert!(help.status.success());
         assert!(stdout(&help).contains("Examples:"), "{command}");
@@ -48,6 +49,9 @@ fn wrong_usage_is_exit_code_2_and_explained() {
         (&["serve", "--listen", "::1"], "needs brackets"),
         (&["serve", "--log-format", "xml"], "text, json"),
         (&["run"], "PROGRAM"),
+        (&["drain", "--grace", "5"], "is not a duration"),
+        (&["drain", "--undo", "--keep"], "cannot be used with"),
+        (&["drain", "--on", "a:1,b:2"], "Name one with --on"),
         (&["bench", "--only", "read-4,dance"], "no test is named dance. There are launch-stream, "),
         (&["bench", "--rounds", "0"], "0 is not in 1..=1000"),
         (&["policy", "check", "x.toml", "--tenant", "team red"], "not ' '"),

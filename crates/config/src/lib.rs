@@ -25,9 +25,9 @@ pub use environment::Environment;
 pub use error::ConfigError;
 pub use file::{line_at, read_text};
 pub use nearest::nearest;
-pub use serve::ServeConfig;
+pub use serve::{ServeConfig, StateDir};
 pub use settings::{KEYS, Key, Source, in_file_order};
-pub use value::{StreamCount, parse_duration, parse_metrics_address};
+pub use value::{StreamCount, parse_duration, parse_grace, parse_metrics_address};
 pub use worker::{Confine, WorkerMemory, WorkerUsers, parse_confine};
 
 /// A service's address, as it stands in `services` and `listen`.

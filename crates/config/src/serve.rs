@@ -43,7 +43,22 @@ pub struct ServeConfig {
     pub worker_memory: WorkerMemory,
     /// What workers may read and execute beside what all may.
     pub worker_paths: Vec<PathBuf>,
+    pub state_dir: StateDir,
+    /// How long sessions wait for the next service when theirs was killed; zero ends them with it.
+    pub orphan_grace: Duration,
+    /// How long sessions may go on when the service is told to stop.
+    pub drain_grace: Duration,
     pub source: Source,
+}
+
+/// Where the next service finds the sessions of one that was killed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StateDir {
+    /// By where the service listens.
+    Derived,
+    At(PathBuf),
+    /// Nowhere: sessions end with their service.
+    None,
 }
 
 impl Default for ServeConfig {
@@ -67,6 +82,9 @@ impl Default for ServeConfig {
             worker_uids: WorkerUsers::Auto,
             worker_memory: WorkerMemory::Auto,
             worker_paths: Vec::new(),
+            state_dir: StateDir::Derived,
+            orphan_grace: Duration::from_secs(30),
+            drain_grace: Duration::from_secs(30),
             source: Source::default(),
         }
     }
@@ -99,6 +117,11 @@ impl ServeConfig {
             worker_uids: settings.worker_uids.unwrap_or(default.worker_uids),
             worker_memory: settings.worker_memory.unwrap_or(default.worker_memory),
             worker_paths: settings.worker_paths.map_or(default.worker_paths, |paths| paths.0),
+            state_dir: settings
+                .state_dir
+                .map_or(default.state_dir, |place| place.0.map_or(StateDir::None, StateDir::At)),
+            orphan_grace: settings.orphan_grace.map_or(default.orphan_grace, |grace| grace.0),
+            drain_grace: settings.drain_grace.map_or(default.drain_grace, |grace| grace.0),
             source: settings.source,
         })
     }

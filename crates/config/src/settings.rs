@@ -13,8 +13,8 @@ use crate::error::ConfigError;
 use crate::file::{self, Found, line_at};
 use crate::nearest::nearest;
 use crate::value::{
-    AccountingFile, CacheDir, Count, Listen, MetricsAddress, Names, PolicyFile, Services, Size, StreamCount, Value,
-    table,
+    AccountingFile, CacheDir, Count, Grace, Listen, MetricsAddress, Names, PolicyFile, Services, Size, StreamCount,
+    Value, table,
 };
 use crate::worker::{Confine, WorkerMemory, WorkerPaths, WorkerUsers};
 
@@ -114,6 +114,9 @@ settings! {
     worker_uids: WorkerUsers, "serve", "TELECL_WORKER_UIDS";
     worker_memory: WorkerMemory, "serve", "TELECL_WORKER_MEMORY";
     worker_paths: WorkerPaths, "serve", "TELECL_WORKER_PATHS";
+    state_dir: CacheDir, "serve", "TELECL_STATE_DIR";
+    orphan_grace: Grace, "serve", "TELECL_ORPHAN_GRACE";
+    drain_grace: Grace, "serve", "TELECL_DRAIN_GRACE";
 }
 
 impl Settings {

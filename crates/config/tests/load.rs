@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use telecl_config::{
-    Compression, Confine, DriverConfig, Environment, KEYS, ServeConfig, StreamCount, WorkerMemory, WorkerUsers,
+    Compression, Confine, DriverConfig, Environment, KEYS, ServeConfig, StateDir, StreamCount, WorkerMemory,
+    WorkerUsers,
 };
 
 /// A directory of its own with the places where files are looked for, and variables to look them up by.
@@ -174,7 +175,10 @@ fn every_key_has_a_variable() {
         .set("TELECL_CONFINE", "require")
         .set("TELECL_WORKER_UIDS", "5-7")
         .set("TELECL_WORKER_MEMORY", "1GiB")
-        .set("TELECL_WORKER_PATHS", "/opt/vendor");
+        .set("TELECL_WORKER_PATHS", "/opt/vendor")
+        .set("TELECL_STATE_DIR", "/var/lib/telecl")
+        .set("TELECL_ORPHAN_GRACE", "0s")
+        .set("TELECL_DRAIN_GRACE", "2m");
     let driver = place.driver().unwrap();
     assert_eq!((driver.connect_timeout, driver.strict), (Duration::from_secs(60), true));
     assert_eq!((driver.plain_names, driver.shared_memory, driver.debug), (true, false, true));
@@ -190,6 +194,8 @@ fn every_key_has_a_variable() {
     assert_eq!(serve.accounting, Some("/var/log/telecl.jsonl".into()));
     assert_eq!((serve.confine, serve.worker_uids), (Some(Confine::Require), WorkerUsers::Ids(5..=7)));
     assert_eq!((serve.worker_memory, serve.worker_paths), (WorkerMemory::Bytes(1 << 30), vec!["/opt/vendor".into()]));
+    assert_eq!(serve.state_dir, StateDir::At("/var/lib/telecl".into()));
+    assert_eq!((serve.orphan_grace, serve.drain_grace), (Duration::ZERO, Duration::from_secs(120)));
     assert_eq!(driver.source.variables, KEYS.iter().map(|key| key.variable).collect::<Vec<_>>());
 }
 

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use rustix::time::{ClockId, clock_gettime};
 use telecl_shm::{Board, OpenError, Shape};
 
-use crate::turn::TurnWord;
+use crate::turn::{Standing, TurnWord};
 
 /// What is counted for a session as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,6 +115,8 @@ pub(crate) enum Wish {
     EndedByOperator,
     /// Somebody of its own tenant has.
     EndedByTenant,
+    /// The service takes no sessions any more, and this one has had its time.
+    Drained,
 }
 
 impl Wish {
@@ -124,6 +126,7 @@ impl Wish {
             Wish::Stop => "service stopped",
             Wish::EndedByOperator => "ended by an operator",
             Wish::EndedByTenant => "ended by somebody of its own tenant",
+            Wish::Drained => "service drained",
         }
     }
 
@@ -131,6 +134,7 @@ impl Wish {
     pub(crate) fn reason(self) -> String {
         match self {
             Wish::Stop => "the service is stopping".to_owned(),
+            Wish::Drained => "the service was drained, and the session did not end in time".to_owned(),
             _ => format!("{} (telecl sessions end); a new context begins another session", self.how()),
         }
     }
@@ -166,8 +170,19 @@ impl SessionBoard {
         match self.board.word(WISH).load(Ordering::Acquire) {
             word if word == Wish::EndedByOperator as u64 => Wish::EndedByOperator,
             word if word == Wish::EndedByTenant as u64 => Wish::EndedByTenant,
+            word if word == Wish::Drained as u64 => Wish::Drained,
             _ => Wish::Stop,
         }
+    }
+
+    /// The worker's: with what code its process is about to end.
+    pub(crate) fn note_exit(&self, code: i32) {
+        self.board.word(EXIT).store(1 + u64::from(code.unsigned_abs()), Ordering::Release);
+    }
+
+    /// The broker's, of a worker that is no child of its own: the code that it has ended with, if it had the time to say.
+    pub(crate) fn exit(&self) -> Option<i32> {
+        i32::try_from(self.board.word(EXIT).load(Ordering::Acquire).checked_sub(1)?).ok()
     }
 
     /// The devices of the session.
@@ -201,6 +216,14 @@ impl SessionBoard {
         (0..self.devices.len()).for_each(|place| TurnWord(self.turn(place)).wake());
     }
 
+    /// The worker's: there is no broker that could give turns, so everybody who waits for one has it.
+    pub(crate) fn free_turns(&self) {
+        for place in 0..self.devices.len() {
+            TurnWord(self.turn(place)).change(Standing::Nothing, Standing::Resting);
+        }
+        self.wake_all();
+    }
+
     /// Adds to a counter of the session that only the calling thread writes, which takes no atomic addition.
     pub(crate) fn step(&self, count: Count, value: u64) {
         let word = self.count(count);
@@ -231,7 +254,8 @@ pub(crate) fn now() -> u64 {
 
 /// Where things stand on the board.
 const WISH: usize = 0;
-const COUNTS: usize = WISH + 1;
+const EXIT: usize = WISH + 1;
+const COUNTS: usize = EXIT + 1;
 const DEVICE_COUNTS: usize = COUNTS + Count::NUMBER;
 
 fn shape(devices: usize) -> Shape {
@@ -257,6 +281,9 @@ mod tests {
         worker.device(0, DeviceCount::Memory).store(6, Ordering::Relaxed);
         worker.device(1, DeviceCount::Slice).store(7, Ordering::Relaxed);
         worker.turn(1).store(8, Ordering::Relaxed);
+        assert_eq!(broker.exit(), None);
+        worker.note_exit(0);
+        assert_eq!(broker.exit(), Some(0));
         assert_eq!(worker.wished(), Wish::Stop);
         broker.wish(Wish::EndedByOperator);
         assert_eq!(worker.wished(), Wish::EndedByOperator);

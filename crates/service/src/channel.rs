@@ -8,7 +8,7 @@
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -92,10 +92,23 @@ pub(crate) enum Kind {
     /// From the worker: does not want the turn any more that it has asked for on the device at place `number`, even if it
     /// has come meanwhile.
     WantsNot = 26,
+    /// To the worker, before `Begin`, together with a listening socket and the lock of its directory: its session may go on
+    /// without this broker. `key` and `number` are
+    /// those of its [`Lease`]; the next broker comes to the socket and says `Adopt`.
+    Survive = 40,
+    /// To the worker, from a broker that was started after the first one has gone: `key` is the lease's secret, `number` is
+    /// [`CHANNEL_VERSION`].
+    Adopt = 41,
+    /// From the worker, together with its board: the content is [`Possessions`]. What it waits for is asked again.
+    Adopted = 42,
 }
 
+/// Goes up whenever a worker of another version could misunderstand a broker, or the other way round: then a broker takes
+/// no session over that another one has begun.
+pub(crate) const CHANNEL_VERSION: u64 = 1;
+
 impl Kind {
-    const ALL: [Kind; 26] = [
+    const ALL: [Kind; 29] = [
         Kind::Ready,
         Kind::Begin,
         Kind::Begun,
@@ -122,6 +135,9 @@ impl Kind {
         Kind::Stays,
         Kind::Withdraw,
         Kind::WantsNot,
+        Kind::Survive,
+        Kind::Adopt,
+        Kind::Adopted,
     ];
 }
 
@@ -227,6 +243,15 @@ impl MemoryWish {
         }
     }
 
+    /// This, without another one.
+    pub(crate) fn subtract(&mut self, other: &MemoryWish) {
+        for (device, bytes) in &other.amounts {
+            if let Some((_, sum)) = self.amounts.iter_mut().find(|(own, _)| own == device) {
+                *sum = sum.saturating_sub(*bytes);
+            }
+        }
+    }
+
     pub(crate) fn content(&self) -> Vec<u8> {
         let words: Vec<[u64; 2]> = self.amounts.iter().map(|(device, bytes)| [*device, *bytes]).collect();
         telecl_wire::encode(&words)
@@ -315,6 +340,75 @@ impl Limits {
         let (commands, overrun_ends) = (Field::take(reader)?, Field::take(reader)?);
         Ok(Limits { longest_idle, commands, longest_build, longest_kernel, overrun_ends })
     }
+}
+
+/// What a worker needs to go on without the broker that has started it.
+#[derive(Debug)]
+pub(crate) struct Lease {
+    /// Where the next broker comes to.
+    pub(crate) listener: UnixListener,
+    /// By which that broker is known.
+    pub(crate) secret: Key,
+    /// For how long the session waits for it.
+    pub(crate) grace: Duration,
+    /// Held as long as this process lives: nobody removes its directory.
+    pub(crate) _lock: OwnedFd,
+}
+
+impl Lease {
+    fn take(head: Head, descriptors: &mut Vec<OwnedFd>) -> io::Result<Lease> {
+        let incomplete = || io::Error::new(io::ErrorKind::InvalidData, "a lease without its socket or its lock");
+        let (Some(lock), Some(listener)) = (descriptors.pop(), descriptors.pop()) else { return Err(incomplete()) };
+        let grace = Duration::from_millis(head.number);
+        Ok(Lease { listener: listener.into(), secret: head.key, grace, _lock: lock })
+    }
+}
+
+/// What a session has that only a broker can give, as its worker tells the next broker.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Possessions {
+    /// Memory that was reserved for it.
+    pub(crate) reserved: MemoryWish,
+    /// Its memory objects are in host memory.
+    pub(crate) is_out: bool,
+    /// It was asked to move out, and has not yet.
+    pub(crate) asked_out: bool,
+    /// It has said that it cannot.
+    pub(crate) stays: bool,
+    /// The devices on which it has been given room.
+    pub(crate) devices: Vec<u64>,
+}
+
+impl Possessions {
+    pub(crate) fn content(&self) -> Vec<u8> {
+        let mut content = Vec::new();
+        self.reserved.content().put(&mut content);
+        self.is_out.put(&mut content);
+        self.asked_out.put(&mut content);
+        self.stays.put(&mut content);
+        self.devices.put(&mut content);
+        content
+    }
+
+    pub(crate) fn parse(content: &[u8]) -> Result<Possessions, DecodeError> {
+        let mut reader = Reader::new(content);
+        let reserved: Vec<u8> = Field::take(&mut reader)?;
+        let (is_out, asked_out) = (Field::take(&mut reader)?, Field::take(&mut reader)?);
+        let (stays, devices) = (Field::take(&mut reader)?, Field::take(&mut reader)?);
+        Ok(Possessions { reserved: MemoryWish::parse(&reserved)?, is_out, asked_out, stays, devices })
+    }
+}
+
+/// A session that a worker has got.
+#[derive(Debug)]
+pub(crate) struct Handed {
+    pub(crate) begin: Begin,
+    pub(crate) socket: OwnedFd,
+    pub(crate) board: SessionBoard,
+    /// The board as the next broker gets it.
+    pub(crate) memfd: OwnedFd,
+    /// `None` if the session ends with its broker.
+    pub(crate) lease: Option<Lease>,
 }
 
 /// How a turn on a device has ended.
@@ -409,19 +503,38 @@ impl Channel {
     }
 
     /// Waits for a session, its socket and its board; `None` if the other side has none and is gone.
-    pub(crate) fn take_over(&self) -> io::Result<Option<(Begin, OwnedFd, SessionBoard)>> {
+    pub(crate) fn take_over(&self) -> io::Result<Option<Handed>> {
         let incomplete = || io::Error::new(io::ErrorKind::InvalidData, "a session without its socket or its board");
-        let Some((head, content, mut descriptors)) = self.receive_with()? else { return Ok(None) };
-        let (Kind::Begin, Some(board), Some(socket)) = (head.kind, descriptors.pop(), descriptors.pop()) else {
+        let mut lease = None;
+        let (head, content, mut descriptors) = loop {
+            let Some((head, content, mut descriptors)) = self.receive_with()? else { return Ok(None) };
+            if head.kind != Kind::Survive {
+                break (head, content, descriptors);
+            }
+            lease = Some(Lease::take(head, &mut descriptors)?);
+        };
+        let (Kind::Begin, Some(memfd), Some(socket)) = (head.kind, descriptors.pop(), descriptors.pop()) else {
             return Err(incomplete());
         };
         let begin = Begin::parse(head.number, &content).map_err(io::Error::other)?;
-        let board = SessionBoard::open(&board, &begin.devices).map_err(io::Error::other)?;
-        Ok(Some((begin, socket, board)))
+        let board = SessionBoard::open(&memfd, &begin.devices).map_err(io::Error::other)?;
+        Ok(Some(Handed { begin, socket, board, memfd, lease }))
     }
 
-    /// As [`Channel::receive`], together with the descriptors that come with the message, two at most. For workers: who
-    /// sends descriptors to a broker wants to fill its table.
+    /// Lets the other side go on without us.
+    pub(crate) fn let_survive(
+        &self,
+        secret: Key,
+        grace: Duration,
+        listener: BorrowedFd<'_>,
+        lock: BorrowedFd<'_>,
+    ) -> io::Result<()> {
+        let grace = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
+        self.send_with(Head::new(Kind::Survive).number(grace).key(secret), &[], &[listener, lock])
+    }
+
+    /// As [`Channel::receive`], together with the descriptors that come with the message, two at most. For workers, and
+    /// once for each session that is taken over: who sends descriptors to a broker wants to fill its table.
     pub(crate) fn receive_with(&self) -> io::Result<Option<WithDescriptors>> {
         let mut bytes = [0; HEAD];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
@@ -509,8 +622,9 @@ mod tests {
         let (board, memfd) = SessionBoard::create(&begin.devices).unwrap();
         ours.hand_over(&begin, socket.as_fd(), memfd.as_fd()).unwrap();
         drop(socket);
-        let (taken, socket, theirs_board) = theirs.take_over().unwrap().unwrap();
+        let Handed { begin: taken, socket, board: theirs_board, lease, .. } = theirs.take_over().unwrap().unwrap();
         assert_eq!(taken, begin);
+        assert!(lease.is_none());
         theirs_board.add(Count::Commands, 3);
         assert_eq!(board.count(Count::Commands).load(Ordering::Relaxed), 3);
         let mut socket = UnixStream::from(socket);
@@ -520,6 +634,38 @@ mod tests {
         assert_eq!(&byte, b"x");
         drop(ours);
         assert!(theirs.take_over().unwrap().is_none());
+    }
+
+    #[test]
+    fn a_lease_comes_before_the_session() {
+        let (ours, theirs) = pair();
+        let (_peer, socket) = UnixStream::pair().unwrap();
+        let (compression, devices, memory) = (Compression::Off, vec![1], Vec::new());
+        let begin = Begin { session: 1, compression, limits: Limits::NONE, devices, memory };
+        let (_board, memfd) = SessionBoard::create(&begin.devices).unwrap();
+        let place = tempfile::tempdir().unwrap();
+        let listener = UnixListener::bind(place.path().join("s")).unwrap();
+        ours.let_survive([9; 32], Duration::from_secs(30), listener.as_fd(), memfd.as_fd()).unwrap();
+        ours.hand_over(&begin, socket.as_fd(), memfd.as_fd()).unwrap();
+        let lease = theirs.take_over().unwrap().unwrap().lease.unwrap();
+        assert_eq!((lease.secret, lease.grace), ([9; 32], Duration::from_secs(30)));
+        assert_eq!(lease.listener.local_addr().unwrap().as_pathname(), Some(&*place.path().join("s")));
+        ours.send(Head::new(Kind::Survive), &[]).unwrap();
+        assert!(theirs.take_over().is_err());
+    }
+
+    #[test]
+    fn what_a_session_has_is_told_to_the_next_broker() {
+        let reserved = MemoryWish { amounts: vec![(1, 100), (7, u64::MAX)] };
+        let has = Possessions { reserved, is_out: true, asked_out: false, stays: true, devices: vec![1, 7] };
+        assert_eq!(Possessions::parse(&has.content()).unwrap(), has);
+        let content = has.content();
+        for len in 0..content.len() {
+            assert!(Possessions::parse(&content[..len]).is_err(), "{len}");
+        }
+        let mut reserved = has.reserved;
+        reserved.subtract(&MemoryWish { amounts: vec![(1, 30), (2, 5)] });
+        assert_eq!(reserved.amounts, [(1, 70), (7, u64::MAX)]);
     }
 
     #[test]

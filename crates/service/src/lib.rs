@@ -19,7 +19,7 @@ mod sensors;
 mod turn;
 mod worker;
 
-pub use broker::{Confinement, ServeError, ServeSettings, WorkerCommand, serve};
+pub use broker::{Confinement, ServeError, ServeSettings, Survival, WorkerCommand, serve};
 pub use telecl_confine::{Mode, survey};
 pub use worker::{Clearing, inventory_main, sensors_main, worker_main};
 

@@ -4,6 +4,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
 
@@ -35,11 +36,24 @@ pub(crate) fn exit_as(code: i32) {
     let _ = DECIDED.compare_exchange(0, code, Ordering::Relaxed, Ordering::Relaxed);
 }
 
+type LastWords = Box<dyn Fn(i32) + Send + Sync>;
+
+/// What is done with the code before the process ends by [`exit_now`].
+static LAST_WORDS: OnceLock<LastWords> = OnceLock::new();
+
+/// Has this called with its code when the process ends by itself. The first one counts.
+pub(crate) fn before_exit(last_words: LastWords) {
+    let _ = LAST_WORDS.set(last_words);
+}
+
 /// Ends the process without running exit handlers or destructors: a vendor's driver may hang in them, and there is
 /// nothing left to save.
 pub(crate) fn exit_now(code: i32) -> ! {
     exit_as(code);
     let code = DECIDED.load(Ordering::Relaxed);
+    if let Some(last_words) = LAST_WORDS.get() {
+        last_words(code);
+    }
     // SAFETY: `_exit` has no preconditions and does not return.
     unsafe { libc::_exit(code) }
 }

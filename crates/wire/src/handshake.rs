@@ -3,11 +3,11 @@
 //! The driver sends [`Hello`]; the broker answers [`Welcome`] or [`Refused`]. Every other frame
 //! belongs to the worker. A [`Ping`] is answered by broker and worker alike. On a further connection of the same session
 //! the driver sends [`Join`], and the worker answers [`Joined`]: after that it carries payloads, and nothing else. Those who
-//! look after a service begin with [`Inspect`] or [`EndSession`], and get one answer.
+//! look after a service begin with [`Inspect`] or [`EndSession`], and get one answer, or with [`Drain`].
 
 use crate::codec::{bodies, byte_enums, messages};
 use crate::info::Platform;
-pub use crate::status::{EndSession, Inspect, SessionEnded, Status};
+pub use crate::status::{Drain, DrainProgress, EndSession, Inspect, SessionEnded, Status};
 
 /// First bytes of whatever a connection begins with: tells our drivers from anything else that may connect.
 pub const MAGIC: [u8; 8] = *b"telecl\r\n";
@@ -157,6 +157,8 @@ messages! {
         10 => Status<'a>,
         11 => EndSession,
         12 => SessionEnded,
+        20 => Drain,
+        21 => DrainProgress,
     }
 }
 

@@ -10,6 +10,16 @@ byte_enums! {
         /// It has a worker.
         Working = 1,
     }
+
+    /// What is to become of a service.
+    pub enum DrainMode {
+        /// It takes no new sessions, and stops when none is left.
+        Stop = 0,
+        /// It takes no new sessions, and stays.
+        Keep = 1,
+        /// It takes new sessions again.
+        Undo = 2,
+    }
 }
 
 bodies! {
@@ -33,6 +43,29 @@ bodies! {
         pub session: u64,
     }
 
+    /// The first words of somebody who wants the service to take no new sessions, or to take some again. Answered by
+    /// [`DrainProgress`] again and again until nothing is left to wait for, or by
+    /// [`Refused`](crate::handshake::Refused) and the end.
+    pub struct Drain {
+        pub magic: [u8; 8],
+        pub protocol: u32,
+        pub mode: DrainMode,
+        /// How long sessions may go on, in milliseconds; without it, as long as the service is configured for.
+        pub grace_ms: Option<u64>,
+    }
+
+    /// How far it is.
+    pub struct DrainProgress {
+        /// That still run.
+        pub sessions: u32,
+        /// After so many milliseconds those that are left are ended.
+        pub left_ms: u64,
+        /// Whether the service takes no new sessions.
+        pub draining: bool,
+        /// Nothing more will be said.
+        pub done: bool,
+    }
+
     /// Everything that whoever asked may see. Times are in nanoseconds, sizes in bytes; counters only grow.
     pub struct Status<'a> {
         pub version: &'a str,
@@ -45,6 +78,8 @@ bodies! {
         pub tenant: &'a str,
         /// Whether that is somebody who sees everything. Others see sessions and figures of their tenant only.
         pub operator: bool,
+        /// Whether it takes no new sessions.
+        pub draining: bool,
         /// For how long the service has run: two answers are so far apart as their times are.
         pub uptime_ns: u64,
         pub devices: Vec<DeviceStatus<'a>>,

@@ -50,7 +50,9 @@ fn title(state: &State, services: &[&Service]) -> String {
         [one] => {
             let sees = if one.operator { "all sessions" } else { "own sessions only" };
             let up = human::age(one.uptime_seconds);
-            format!("telecl {} on {} ({}), up {up}; you are {}: {sees}", one.version, one.node, one.address, one.tenant)
+            let Service { version, node, address, tenant, .. } = one;
+            let draining = if one.draining { ", draining" } else { "" };
+            format!("telecl {version} on {node} ({address}), up {up}{draining}; you are {tenant}: {sees}")
         }
         several => format!("telecl top: {} services", several.len()),
     }

@@ -99,7 +99,7 @@ impl ServiceNode {
             if session.is_started() {
                 return Ok(Arc::clone(session));
             }
-            let session = self.nearer(session);
+            let session = self.nearer(session, self.facts.instance);
             session.start(&self.config)?;
             self.adopt(&session);
             sessions.by_node.insert(self.place, Arc::clone(&session));
@@ -117,16 +117,16 @@ impl ServiceNode {
             log::debug(format_args!("the service at {} no longer offers the same devices", self.facts.address));
             return Err(ClError(CL_DEVICE_NOT_AVAILABLE));
         }
-        let session = self.nearer(&session);
+        let session = self.nearer(&session, now.instance);
         session.start(&self.config)?;
         self.adopt(&session);
         sessions.by_node.insert(self.place, Arc::clone(&session));
         Ok(session)
     }
 
-    /// A session with the same service through its Unix socket, if it is on this node and can be reached there; else the
+    /// A session with the same run of the service through its Unix socket, if it is on this node and can be reached there; else the
     /// one there is.
-    fn nearer(&self, session: &Arc<Session>) -> Arc<Session> {
+    fn nearer(&self, session: &Arc<Session>, instance: u64) -> Arc<Session> {
         let Node { same_node, socket, address, .. } = &self.facts;
         let local = Address::Unix(socket.into());
         let possible = self.config.shared_memory && *same_node && !socket.is_empty() && *address != local;
@@ -138,7 +138,7 @@ impl ServiceNode {
         };
         match found {
             // There the program is its user, whom a policy may allow less than those who come over the network.
-            Some((node, nearer)) if node.instance == self.facts.instance => {
+            Some((node, nearer)) if node.instance == instance => {
                 if has_all(&node, &offered_by(self)) {
                     return nearer;
                 }

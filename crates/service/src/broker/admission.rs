@@ -125,6 +125,18 @@ impl Admission {
         Ok(claim)
     }
 
+    /// A session that another broker has admitted is in these places, whether there is room or not.
+    pub(crate) fn keep(&self, places: Vec<Place>) -> io::Result<Claim<'_>> {
+        let admitted = Arc::new(Mailbox::new()?);
+        let now = Instant::now();
+        let mut state = self.lock();
+        state.next += 1;
+        let ticket = state.next;
+        state.take(&places);
+        drop(state);
+        Ok(Claim { admission: self, ticket, places, admitted, since: now, deadline: now, waits: GRACE, here: true })
+    }
+
     /// There may be room where there was none: another policy is in force.
     pub(crate) fn reconsider(&self) {
         let policy = self.rules.current();
@@ -311,6 +323,18 @@ mod tests {
         assert_eq!(desk.loads(&desk.rules.current(), &[1, 4]), [load(1, 1), load(4, 0)]);
         drop(both);
         assert!(second.is_admitted());
+    }
+
+    #[test]
+    fn who_was_admitted_before_stays_and_counts() {
+        let desk = admission("[service]\nsessions_per_device = 1\nadmission_wait = \"1 h\"\n");
+        let mut kept: Vec<_> = (0..2).map(|_| desk.keep(devices(&[1])).unwrap()).collect();
+        assert!(kept.iter_mut().all(Claim::is_admitted));
+        let mut next = desk.claim(devices(&[1])).unwrap();
+        kept.pop();
+        assert!(!next.is_admitted());
+        kept.pop();
+        assert!(next.is_admitted());
     }
 
     #[test]

@@ -26,11 +26,13 @@ pub(crate) enum Failure {
     Join,
     /// The service had no means left, or was stopping.
     Unable,
+    /// The service takes no new sessions.
+    Draining,
 }
 
 impl Failure {
     /// With the names that metrics have for them.
-    pub(crate) const ALL: [(Failure, &str); 10] = [
+    pub(crate) const ALL: [(Failure, &str); 11] = [
         (Failure::Crowded, "crowded"),
         (Failure::Left, "left"),
         (Failure::Silent, "silent"),
@@ -41,6 +43,7 @@ impl Failure {
         (Failure::NoDevice, "no_device"),
         (Failure::Join, "join"),
         (Failure::Unable, "unable"),
+        (Failure::Draining, "draining"),
     ];
 }
 

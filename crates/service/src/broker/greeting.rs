@@ -9,8 +9,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
 use telecl_net::{Compression, FrameSender, Stream};
-use telecl_wire::handshake::{EndSession, Hello, Inspect, Join, MAGIC, Ping, Pong};
+use telecl_wire::handshake::{Drain, EndSession, Hello, Inspect, Join, MAGIC, Ping, Pong};
 use telecl_wire::request::Message;
+use telecl_wire::status::DrainMode;
 use telecl_wire::{DecodeError, Header, PROTOCOL_VERSION, decode};
 
 /// A hello has two short texts; no stranger makes us take more memory than this.
@@ -37,6 +38,8 @@ pub(crate) enum Introduction {
     Inspect,
     /// Somebody wants this session to end.
     EndSession(u64),
+    /// Somebody wants the service to take no new sessions, or to take some again.
+    Drain(DrainMode, Option<Duration>),
 }
 
 /// Why a connection does not become a session.
@@ -85,7 +88,7 @@ pub(crate) fn read_introduction(stream: &Stream, timeout: Duration) -> Result<In
     }
     let header = Header::parse(&header).map_err(|_| Unwelcome::Stranger)?;
     let opcode = header.opcode.get();
-    let known = [Hello::OPCODE, Join::OPCODE, Inspect::OPCODE, EndSession::OPCODE];
+    let known = [Hello::OPCODE, Join::OPCODE, Inspect::OPCODE, EndSession::OPCODE, Drain::OPCODE];
     let strange = !known.contains(&opcode) || header.payload_len() != 0;
     if strange || header.body_len() > LONGEST_HELLO {
         return Err(Unwelcome::Stranger);
@@ -114,6 +117,10 @@ fn parse(opcode: u16, body: &[u8]) -> Result<Introduction, Unwelcome> {
         Join::OPCODE => return Ok(Introduction::Join(decode(body)?)),
         Inspect::OPCODE => return decode::<Inspect>(body).map(|_| Introduction::Inspect).map_err(Into::into),
         EndSession::OPCODE => return Ok(Introduction::EndSession(decode::<EndSession>(body)?.session)),
+        Drain::OPCODE => {
+            let Drain { mode, grace_ms, .. } = decode(body)?;
+            return Ok(Introduction::Drain(mode, grace_ms.map(Duration::from_millis)));
+        }
         _ => {}
     }
     let hello: Hello<'_> = decode(body)?;

@@ -25,17 +25,22 @@ use crate::board::{Count, DeviceCount, Wish};
 const MOST_SESSIONS: usize = 2000;
 
 /// Somebody who asks.
-struct Viewer {
+pub(super) struct Viewer {
     user: Option<User>,
     tenant: Tenant,
-    operator: bool,
+    pub(super) operator: bool,
 }
 
 impl Viewer {
-    fn find(broker: &Broker, stream: &Stream) -> Viewer {
+    pub(super) fn find(broker: &Broker, stream: &Stream) -> Viewer {
         let user = peer::user_of(stream);
         let tenant = peer::tenant_of(user.as_ref(), &broker.rules.current());
         Viewer { operator: user.as_ref().is_some_and(User::is_operator), tenant, user }
+    }
+
+    /// For the log.
+    pub(super) fn name(&self) -> String {
+        self.user.as_ref().map_or_else(|| self.tenant.to_string(), ToString::to_string)
     }
 
     fn sees(&self, tenant: &Tenant) -> bool {
@@ -67,6 +72,7 @@ pub(crate) fn inspect(broker: &Arc<Broker>, stream: Stream) {
         boot_id: broker.boot_id,
         tenant: viewer.tenant.as_str(),
         operator: viewer.operator,
+        draining: broker.drain.is_on(),
         uptime_ns: nanoseconds(broker.started.elapsed()),
         devices: devices.iter().map(device).collect(),
         tenants: tenants
@@ -114,7 +120,7 @@ pub(crate) fn end_session(broker: &Arc<Broker>, stream: Stream, session: u64) {
         let whose = if viewer.operator { String::new() } else { format!(" of tenant {}", viewer.tenant) };
         return refuse(stream, &format!("there is no session {session}{whose}"), timeout);
     };
-    let by = viewer.user.as_ref().map_or_else(|| viewer.tenant.to_string(), ToString::to_string);
+    let by = viewer.name();
     info!(session, tenant = %who.tenant, program = who.program, by, "somebody ends the session");
     let wish = if viewer.operator { Wish::EndedByOperator } else { Wish::EndedByTenant };
     if broker.sessions.end(session, wish, board.as_deref()) {
@@ -212,6 +218,7 @@ mod tests {
             boot_id: [0; 16],
             tenant: "t",
             operator: true,
+            draining: false,
             uptime_ns: 1,
             devices: Vec::new(),
             tenants: vec![tenant("a"), tenant("b")],

@@ -4,6 +4,7 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus};
 use std::sync::Arc;
 
@@ -19,10 +20,11 @@ use super::cache::{Answer, Client};
 use super::mailbox::Mailbox;
 use super::memory::{Account, Notice, Verdict};
 use super::pool::Worker;
-use super::registry::Joins;
+use super::records::{self, Granted, Record};
+use super::registry::{Joins, Process};
 use super::{Broker, WorkerCommand, farewell};
 use crate::board::SessionBoard;
-use crate::channel::{Begin, Channel, Done, Head, Kind, MemoryWish};
+use crate::channel::{Begin, Channel, Done, Head, Kind, MemoryLimit, MemoryWish, Possessions};
 use crate::environment;
 use crate::process::exit_code;
 
@@ -86,7 +88,7 @@ fn run(
     let session = begin.session;
     let Worker { mut child, channel, scratch, .. } = worker;
     debug!(session, worker = child.id(), "worker gets the session");
-    broker.sessions.work(session, Pid::from_child(&child));
+    broker.sessions.work(session, Process::Child(Pid::from_child(&child)));
     // Given back when the process is gone: until then it has its devices.
     let board = SessionBoard::create(&begin.devices);
     let (board, memfd) =
@@ -94,16 +96,24 @@ fn run(
     let board = Arc::new(board);
     broker.accounts.work(session, &board);
     broker.homes.fill(tenant.as_str(), &scratch);
-    let memory = broker.memory.open(begin, tenant, &board);
+    let memory = broker.memory.open(session, &begin.memory, tenant, &board, None);
     let memory = memory.map_err(|error| give_up(socket.take(), &format!("cannot keep a session: {error}"), false))?;
-    let mut devices = DeviceClaims { broker, begin, tenant, board, memory, held: Vec::new(), waiting: None };
-    let ending = match attend(broker, &mut devices, memfd, socket, joins, &channel, Pid::from_child(&child)) {
-        Ok(ending) => ending,
-        Err(error) => {
-            debug!(session, %error, "the worker's channel broke");
-            Ending::Worker
-        }
-    };
+    let own = &begin.devices;
+    let mut devices = DeviceClaims { broker, session, own, tenant, board, memory, held: Vec::new(), waiting: None };
+    let pid = Pid::from_child(&child);
+    // A process that a tenant's code has started may hold the channel open when the worker has ended.
+    let process = pidfd_open(pid, PidfdFlags::empty()).ok();
+    let attended = lend(broker, begin, child.id(), scratch.path(), &channel)
+        .and_then(|()| match &*socket {
+            Some(socket) => channel.hand_over(begin, socket.as_fd(), memfd.as_fd()),
+            None => Ok(()),
+        })
+        .and_then(|()| attend(broker, &mut devices, socket, joins, &channel, (pid, process.as_ref())));
+    drop(memfd);
+    let ending = attended.unwrap_or_else(|error| {
+        debug!(session, %error, "the worker's channel broke");
+        Ending::Worker
+    });
     if ending == Ending::Driver {
         // The vendor's driver may never come back from where it is.
         let _ = child.kill();
@@ -111,6 +121,9 @@ fn run(
     }
     let ended = wait(broker, session, child);
     broker.homes.keep(tenant.as_str(), &scratch);
+    if let Some(records) = &broker.records {
+        records.remove(session);
+    }
     if let Err(error) = scratch.remove() {
         warn!(session, %error, "cannot remove the worker's directory");
     }
@@ -121,6 +134,64 @@ fn run(
     }
 }
 
+/// Lets the session outlive this broker, if there is a place where the next one can find it. An error is the channel's.
+fn lend(broker: &Broker, begin: &Begin, worker: u32, scratch: &Path, channel: &Channel) -> io::Result<()> {
+    let (Some(records), Some(survival)) = (&broker.records, &broker.settings.survival) else { return Ok(()) };
+    let session = begin.session;
+    let made = || {
+        let (who, _) = broker.accounts.find(session).ok_or(io::ErrorKind::NotFound)?;
+        let secret = broker.sessions.secret(session).ok_or(io::ErrorKind::NotFound)?;
+        let lease = records::new_lease()?;
+        let (listener, lock) = (records.listen(session)?, broker.scratch.lock()?);
+        let worker = records::Process::find(worker)?;
+        let grant = Granted { offer: &broker.offer, devices: &begin.devices, memory: &begin.memory };
+        records.write(&Record::new(&who, secret, lease, grant, worker, scratch))?;
+        io::Result::Ok((lease, listener, lock))
+    };
+    match made() {
+        Ok((lease, listener, lock)) => channel.let_survive(lease, survival.grace, listener.as_fd(), lock.as_fd()),
+        Err(error) => {
+            warn!(session, %error, "the session would not outlive this service");
+            records.remove(session);
+            Ok(())
+        }
+    }
+}
+
+/// Looks after a session that another broker has begun, to its end; says how it ended.
+pub(crate) fn work_on(broker: &Broker, adopted: Adopted<'_>) -> Result<String, String> {
+    let Adopted { session, own, limits, tenant, board, channel, worker, process, joins, has } = adopted;
+    let cannot = |error: io::Error| format!("cannot keep a session: {error}");
+    let memory = broker.memory.open(session, limits, tenant, &board, Some(has)).map_err(cannot)?;
+    let mut devices = DeviceClaims { broker, session, own, tenant, board, memory, held: Vec::new(), waiting: None };
+    devices.keep(&has.devices).map_err(cannot)?;
+    if let Err(error) = attend(broker, &mut devices, &mut None, joins, channel, (worker, Some(process))) {
+        debug!(session, %error, "the worker's channel broke");
+    }
+    while let Err(Errno::INTR) = poll(&mut [PollFd::new(process, PollFlags::IN)], None) {}
+    kill_all(worker);
+    match devices.board.exit() {
+        Some(code) => describe_code(code),
+        None => Err("worker was killed, or crashed".to_owned()),
+    }
+}
+
+/// A session that another broker has begun.
+pub(crate) struct Adopted<'a> {
+    pub(crate) session: u64,
+    /// The devices that it may use.
+    pub(crate) own: &'a [u64],
+    pub(crate) limits: &'a [MemoryLimit],
+    pub(crate) tenant: &'a Tenant,
+    pub(crate) board: Arc<SessionBoard>,
+    pub(crate) channel: &'a Channel,
+    pub(crate) worker: Pid,
+    /// Readable when the worker has ended.
+    pub(crate) process: &'a OwnedFd,
+    pub(crate) joins: &'a Joins,
+    pub(crate) has: &'a Possessions,
+}
+
 /// Who ended a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ending {
@@ -129,27 +200,19 @@ enum Ending {
     Driver,
 }
 
-/// Hands the session over, and its streams, and answers what the worker asks, until it closes the channel.
+/// Hands further streams over, and answers what the worker asks, until it closes the channel.
 fn attend(
     broker: &Broker,
     devices: &mut DeviceClaims<'_>,
-    memfd: OwnedFd,
     socket: &mut Option<Stream>,
     joins: &Joins,
     channel: &Channel,
-    worker: Pid,
+    (worker, process): (Pid, Option<&OwnedFd>),
 ) -> io::Result<Ending> {
-    // A process that a tenant's code has started may hold the channel open when the worker has ended.
-    let process = pidfd_open(worker, PidfdFlags::empty()).ok();
     let mut ended = false;
     let mailbox = Arc::new(Mailbox::new()?);
-    let (begin, tenant) = (devices.begin, devices.tenant);
     // Each tenant is a trust domain: what a worker stores is code that others would run.
-    let cache = broker.cache.client(begin.session, tenant.as_str(), Arc::clone(&mailbox));
-    if let Some(socket) = socket {
-        channel.hand_over(begin, socket.as_fd(), memfd.as_fd())?;
-    }
-    drop(memfd);
+    let cache = broker.cache.client(devices.session, devices.tenant.as_str(), Arc::clone(&mailbox));
     loop {
         let mut polled = vec![
             PollFd::from_borrowed_fd(channel.as_fd(), PollFlags::IN),
@@ -163,7 +226,7 @@ fn attend(
             None => PollFd::from_borrowed_fd(joins.as_fd(), PollFlags::IN),
         });
         polled.push(PollFd::new(&devices.memory, PollFlags::IN));
-        polled.extend(process.as_ref().map(|process| PollFd::new(process, PollFlags::IN)));
+        polled.extend(process.map(|process| PollFd::new(process, PollFlags::IN)));
         let patience = devices.waiting.as_ref().map(|waiting| waiting.claim.patience().unwrap_or_default());
         let patience = patience.into_iter().chain(devices.memory.patience()).min();
         let patience = patience.and_then(|left| Timespec::try_from(left).ok());
@@ -217,7 +280,9 @@ fn attend(
 /// The devices that a session uses, or waits for.
 struct DeviceClaims<'b> {
     broker: &'b Broker,
-    begin: &'b Begin,
+    session: u64,
+    /// Those that it may use.
+    own: &'b [u64],
     tenant: &'b Tenant,
     board: Arc<SessionBoard>,
     held: Vec<(Vec<u64>, Claim<'b>)>,
@@ -233,11 +298,26 @@ struct Waiting<'b> {
 }
 
 impl DeviceClaims<'_> {
+    /// The session was given room on these devices by another broker.
+    fn keep(&mut self, devices: &[u64]) -> io::Result<()> {
+        let mut devices: Vec<u64> = devices.iter().copied().filter(|id| self.own.contains(id)).collect();
+        devices.sort_unstable();
+        devices.dedup();
+        let claim = self.broker.admission.keep(devices.iter().map(|id| Place::Device(*id)).collect())?;
+        self.broker.accounts.admit(self.session, &devices);
+        let grant = self.broker.rules.current().for_tenant(self.tenant);
+        for device in &devices {
+            self.broker.turns.adopt(*device, self.session, &grant, &self.board);
+        }
+        self.held.push((devices, claim));
+        Ok(())
+    }
+
     /// The worker is about to make a context with these devices. It asks one question at a time.
     fn ask(&mut self, channel: &Channel, number: u64, content: &[u8]) -> io::Result<()> {
         let broken = |what| io::Error::new(io::ErrorKind::InvalidData, what);
         let mut devices: Vec<u64> = telecl_wire::decode(content).map_err(|error| broken(error.to_string()))?;
-        if self.waiting.is_some() || !devices.iter().all(|id| self.begin.devices.contains(id)) {
+        if self.waiting.is_some() || !devices.iter().all(|id| self.own.contains(id)) {
             return Err(broken("a worker wants what is not its session's".to_owned()));
         }
         devices.sort_unstable();
@@ -247,7 +327,7 @@ impl DeviceClaims<'_> {
         self.waiting = Some(Waiting { number, devices, claim });
         self.look(channel)?;
         if let Some(Waiting { claim, .. }) = &self.waiting {
-            let (session, at_most) = (self.begin.session, claim.patience().unwrap_or_default());
+            let (session, at_most) = (self.session, claim.patience().unwrap_or_default());
             info!(session, tenant = %self.tenant, ?at_most, "session waits for room on a device");
         }
         Ok(())
@@ -257,14 +337,14 @@ impl DeviceClaims<'_> {
     fn take_turn(&self, head: Head, content: &[u8]) -> io::Result<()> {
         let broken = || io::Error::new(io::ErrorKind::InvalidData, "a worker has no such device, or no such turn");
         let place = usize::try_from(head.number).ok();
-        let device = *place.and_then(|place| self.begin.devices.get(place)).ok_or_else(broken)?;
+        let device = *place.and_then(|place| self.own.get(place)).ok_or_else(broken)?;
         if head.kind == Kind::Wants {
-            self.broker.turns.wants(self.begin.session, device);
+            self.broker.turns.wants(self.session, device);
         } else if head.kind == Kind::WantsNot {
-            self.broker.turns.wants_no_more(self.begin.session, device);
+            self.broker.turns.wants_no_more(self.session, device);
         } else {
             let done = Done::parse(content).map_err(|_| broken())?;
-            self.broker.turns.done(self.begin.session, device, done);
+            self.broker.turns.done(self.session, device, done);
         }
         Ok(())
     }
@@ -274,11 +354,11 @@ impl DeviceClaims<'_> {
         let Some(mut waiting) = self.waiting.take() else { return Ok(()) };
         if waiting.claim.is_admitted() {
             let Waiting { number, devices, claim } = waiting;
-            self.broker.accounts.admit(self.begin.session, &devices);
+            self.broker.accounts.admit(self.session, &devices);
             self.broker.accounts.waited(self.tenant, claim.waited(), true);
             let grant = self.broker.rules.current().for_tenant(self.tenant);
             for device in &devices {
-                self.broker.turns.join(*device, self.begin.session, &grant, &self.board);
+                self.broker.turns.join(*device, self.session, &grant, &self.board);
             }
             self.held.push((devices, claim));
             return channel.send(Head::new(Kind::Admitted).number(number), &[]);
@@ -289,7 +369,7 @@ impl DeviceClaims<'_> {
         }
         self.broker.accounts.waited(self.tenant, waiting.claim.waited(), false);
         let reason = waiting.claim.refusal();
-        warn!(session = self.begin.session, tenant = %self.tenant, reason, "session refused a device");
+        warn!(session = self.session, tenant = %self.tenant, reason, "session refused a device");
         channel.send(Head::new(Kind::Refused).number(waiting.number), reason.as_bytes())
     }
 }
@@ -326,7 +406,7 @@ impl DeviceClaims<'_> {
             Verdict::Granted => channel.send(Head::new(Kind::Reserved).number(number), &[]),
             Verdict::Waits => Ok(()),
             Verdict::Denied(reason) => {
-                debug!(session = self.begin.session, tenant = %self.tenant, reason, "session refused memory");
+                debug!(session = self.session, tenant = %self.tenant, reason, "session refused memory");
                 channel.send(Head::new(Kind::Denied).number(number), reason.as_bytes())
             }
         }
@@ -335,7 +415,7 @@ impl DeviceClaims<'_> {
 
 impl Drop for DeviceClaims<'_> {
     fn drop(&mut self) {
-        self.broker.turns.leave(self.begin.session);
+        self.broker.turns.leave(self.session);
     }
 }
 
@@ -374,7 +454,10 @@ fn ask(cache: &Client<'_>, head: Head, content: Vec<u8>) -> io::Result<()> {
         | Kind::Moved
         | Kind::Stays
         | Kind::Withdraw
-        | Kind::WantsNot => {
+        | Kind::WantsNot
+        | Kind::Survive
+        | Kind::Adopt
+        | Kind::Adopted => {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "a worker says nothing of the kind"));
         }
     }
@@ -400,18 +483,25 @@ pub(crate) fn kill_all(worker: Pid) {
 
 fn describe(status: ExitStatus) -> Result<String, String> {
     match (status.code(), status.signal()) {
-        (Some(exit_code::CLOSED), _) => Ok("driver closed the connection".to_owned()),
-        (Some(exit_code::STOPPED), _) => Ok("service stopped".to_owned()),
-        (Some(exit_code::IDLE), _) => Ok("it did nothing for longer than its policy allows".to_owned()),
-        (Some(exit_code::BUILD_TOO_LONG), _) => Ok("a build took longer than its policy allows".to_owned()),
-        (Some(exit_code::KERNEL_TOO_LONG), _) => Ok("a kernel ran for longer than its policy allows".to_owned()),
-        (Some(exit_code::BROKEN_PROTOCOL), _) => Err("driver broke the protocol".to_owned()),
-        (Some(exit_code::NOT_STARTED), _) => Err("worker could not start".to_owned()),
-        (Some(exit_code::PANICKED), _) => Err("worker panicked".to_owned()),
-        (Some(code), _) => Err(format!("worker ended with exit code {code}")),
+        (Some(code), _) => describe_code(code),
         (None, Some(signal)) => Err(format!("worker was killed by signal {signal}{}", signal_name(signal))),
         (None, None) => Err(status.to_string()),
     }
+}
+
+fn describe_code(code: i32) -> Result<String, String> {
+    let well = match code {
+        exit_code::CLOSED => "driver closed the connection",
+        exit_code::STOPPED => "service stopped",
+        exit_code::IDLE => "it did nothing for longer than its policy allows",
+        exit_code::BUILD_TOO_LONG => "a build took longer than its policy allows",
+        exit_code::KERNEL_TOO_LONG => "a kernel ran for longer than its policy allows",
+        exit_code::BROKEN_PROTOCOL => return Err("driver broke the protocol".to_owned()),
+        exit_code::NOT_STARTED => return Err("worker could not start".to_owned()),
+        exit_code::PANICKED => return Err("worker panicked".to_owned()),
+        code => return Err(format!("worker ended with exit code {code}")),
+    };
+    Ok(well.to_owned())
 }
 
 fn signal_name(signal: i32) -> String {

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io;
+use std::ops::ControlFlow;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
@@ -14,10 +15,10 @@ use telecl_net::{Address, Listener, Stream};
 use tracing::{debug, info, warn};
 
 use super::ServeError;
-use super::stop::Signals;
+use super::stop::{Signals, Told};
 
 /// How often the policy's file is looked at.
-const LOOK: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+const LOOK: Duration = Duration::from_secs(1);
 
 /// How many connections may wait to be accepted.
 const BACKLOG: i32 = 1024;
@@ -99,37 +100,42 @@ impl Listeners {
         &self.addresses
     }
 
-    /// Passes every connection to `begin` until told to stop; `make_room` is to free a descriptor. Calls `look` once a second, if there is something to look
-    /// after, and with `true` when told to.
+    /// Passes every connection to `begin` until `pace` says that it is enough: it is asked before each wait what the
+    /// signals mean, and how long to wait. `make_room` is to free a descriptor. Calls `look` once a second, if there is
+    /// something to look after, and with `true` when told to.
     pub(crate) fn accept_until(
         &self,
         signals: &Signals,
+        wake: &impl AsFd,
+        pace: impl Fn(Told) -> ControlFlow<(), Option<Duration>>,
         begin: impl Fn(Stream, String),
         make_room: impl Fn(),
         look: impl Fn(bool),
     ) -> io::Result<()> {
         let mut looked = Instant::now();
         loop {
-            let mut polled = vec![PollFd::new(signals.stop(), PollFlags::IN)];
+            let ControlFlow::Continue(wait) = pace(signals.take_stop()) else { return Ok(()) };
+            let mut polled = vec![PollFd::new(wake, PollFlags::IN)];
+            polled.extend(signals.stop().map(|signal| PollFd::new(signal, PollFlags::IN)));
+            let others = polled.len();
             polled.extend(self.listeners.iter().map(|listener| PollFd::from_borrowed_fd(fd(listener), PollFlags::IN)));
             polled.extend(signals.reload().map(|reload| PollFd::new(reload, PollFlags::IN)));
-            match poll(&mut polled, signals.reload().map(|_| &LOOK)) {
+            let wait = wait.into_iter().chain(signals.reload().map(|_| LOOK)).min();
+            let wait = wait.and_then(|wait| Timespec::try_from(wait).ok());
+            match poll(&mut polled, wait.as_ref()) {
                 Err(Errno::INTR) => continue,
                 other => other?,
             };
             let ready: Vec<bool> = polled.iter().map(|polled| !polled.revents().is_empty()).collect();
-            if ready[0] {
-                return Ok(());
-            }
             if signals.reload().is_some() {
                 let told = signals.take_reload();
                 // Connections may come so fast that the wait never ends by itself.
-                if told || looked.elapsed() >= Duration::from_secs(1) {
+                if told || looked.elapsed() >= LOOK {
                     looked = Instant::now();
                     look(told);
                 }
             }
-            for (listener, _) in self.listeners.iter().zip(&ready[1..]).filter(|(_, ready)| **ready) {
+            for (listener, _) in self.listeners.iter().zip(&ready[others..]).filter(|(_, ready)| **ready) {
                 match listener.accept() {
                     Ok((stream, peer)) => begin(stream, peer),
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -147,7 +153,7 @@ impl Listeners {
 }
 
 /// Where a service keeps what lives as long as it runs.
-fn runtime_directory() -> Option<PathBuf> {
+pub(crate) fn runtime_directory() -> Option<PathBuf> {
     let of_user = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute());
     let of_system = || rustix::process::geteuid().is_root().then(|| PathBuf::from("/run"));
     of_user.or_else(of_system).map(|path| path.join("telecl"))

@@ -21,7 +21,7 @@ use tracing::debug;
 use super::mailbox::Mailbox;
 use super::offer::Offer;
 use crate::board::{self, DeviceCount, SessionBoard};
-use crate::channel::{Begin, MemoryLimit, MemoryWish};
+use crate::channel::{MemoryLimit, MemoryWish, Possessions};
 
 /// What a session has at least from its memory once it has it: moving takes time, too. In nanoseconds, like all times
 /// here.
@@ -192,29 +192,36 @@ impl Memory {
         Memory { usable: offer.device_ids().filter_map(usable).collect(), state: Mutex::default() }
     }
 
-    /// For a session whose worker is about to begin.
+    /// For a session whose worker is about to begin, or has it already: then with what the worker says that it has.
     pub(crate) fn open<'a>(
         &'a self,
-        begin: &'a Begin,
+        session: u64,
+        limits: &'a [MemoryLimit],
         tenant: &Tenant,
         board: &Arc<SessionBoard>,
+        has: Option<&Possessions>,
     ) -> io::Result<Account<'a>> {
         let post = Arc::new(Mailbox::new()?);
-        let asked = begin.memory.iter().filter(|limit| limit.together.is_some());
+        let now = board::now();
+        // Nobody has more than it may have, whatever it says.
+        let reserved = |limit: &MemoryLimit| {
+            let told = has.and_then(|has| has.reserved.amounts.iter().find(|(device, _)| *device == limit.device));
+            (limit.device, told.map_or(0, |(_, bytes)| *bytes).min(limit.most))
+        };
         let holding = Holding {
             tenant: tenant.clone(),
-            reserved: asked.map(|limit| (limit.device, 0)).collect(),
+            reserved: limits.iter().filter(|limit| limit.together.is_some()).map(reserved).collect(),
             board: Arc::clone(board),
-            moves: begin.memory.iter().any(|limit| limit.moves),
-            is_out: true,
-            since: 0,
-            asked: None,
-            stays: false,
+            moves: limits.iter().any(|limit| limit.moves),
+            is_out: has.is_none_or(|has| has.is_out || has.reserved.amounts.iter().all(|(_, bytes)| *bytes == 0)),
+            since: has.map_or(0, |_| now),
+            asked: has.filter(|has| has.asked_out).map(|_| now),
+            stays: has.is_some_and(|has| has.stays),
             cost: 0,
             post: Arc::clone(&post),
         };
-        self.lock().sessions.insert(begin.session, holding);
-        Ok(Account { memory: self, session: begin.session, limits: &begin.memory, post })
+        self.lock().sessions.insert(session, holding);
+        Ok(Account { memory: self, session, limits, post })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -465,11 +472,14 @@ mod tests {
         limits(&policy.for_tenant(&Tenant::anonymous()), &[1], &Offer::default())
     }
 
-    fn session(session: u64, memory: Vec<MemoryLimit>) -> (Begin, Arc<SessionBoard>) {
-        let (compression, devices) = (telecl_net::Compression::Off, vec![1, 2]);
-        let begin = Begin { session, compression, limits: crate::channel::Limits::NONE, devices, memory };
-        let board = SessionBoard::create(&begin.devices).unwrap().0;
-        (begin, Arc::new(board))
+    type Begun = (u64, Vec<MemoryLimit>);
+
+    fn session(session: u64, memory: Vec<MemoryLimit>) -> (Begun, Arc<SessionBoard>) {
+        ((session, memory), Arc::new(SessionBoard::create(&[1, 2]).unwrap().0))
+    }
+
+    fn open<'a>(memory: &'a Memory, begun: &'a Begun, tenant: &Tenant, board: &Arc<SessionBoard>) -> Account<'a> {
+        memory.open(begun.0, &begun.1, tenant, board, None).unwrap()
     }
 
     fn wish(bytes: u64, devices: &[u64]) -> MemoryWish {
@@ -505,8 +515,8 @@ mod tests {
         let ((first, one), (second, two)) =
             (session(1, vec![limit(1), limit(2)]), session(2, vec![limit(1), limit(2)]));
         let (red, blue) = (tenant("red"), tenant("blue"));
-        let a = memory.open(&first, &red, &one).unwrap();
-        let b = memory.open(&second, &red, &two).unwrap();
+        let a = open(&memory, &first, &red, &one);
+        let b = open(&memory, &second, &red, &two);
         assert_eq!(a.reserve(0, &wish(60, &[1, 2])), Verdict::Granted);
         let Verdict::Denied(denied) = b.reserve(0, &wish(41, &[1])) else { panic!() };
         assert!(denied.contains("tenant red may use 100 bytes of device 1") && denied.contains("have 60"), "{denied}");
@@ -517,7 +527,7 @@ mod tests {
         assert!(is_denied(&b, &wish(u64::MAX, &[1])) && is_denied(&b, &wish(1, &[9])));
         // Others have their own.
         let (third, three) = session(3, vec![limit(1)]);
-        let c = memory.open(&third, &blue, &three).unwrap();
+        let c = open(&memory, &third, &blue, &three);
         assert_eq!(c.reserve(0, &wish(100, &[1])), Verdict::Granted);
         a.give_back(&wish(10, &[1]));
         assert_eq!(b.reserve(0, &wish(10, &[1])), Verdict::Granted);
@@ -533,10 +543,10 @@ mod tests {
     fn what_a_session_has_that_does_not_ask_counts_for_those_who_do() {
         let memory = Memory::default();
         let (old, board) = session(1, Vec::new());
-        let _running = memory.open(&old, &tenant("red"), &board).unwrap();
+        let _running = open(&memory, &old, &tenant("red"), &board);
         board.device(0, DeviceCount::Memory).store(70, Ordering::Relaxed);
         let (new, other) = session(2, vec![MemoryLimit { device: 1, most: 100, together: Some(100), moves: false }]);
-        let account = memory.open(&new, &tenant("red"), &other).unwrap();
+        let account = open(&memory, &new, &tenant("red"), &other);
         assert!(is_denied(&account, &wish(31, &[1])));
         assert_eq!(account.reserve(0, &wish(30, &[1])), Verdict::Granted);
         // More than it ever had.
@@ -544,7 +554,7 @@ mod tests {
         assert_eq!(account.reserve(0, &wish(30, &[1])), Verdict::Granted);
     }
 
-    fn movable(number: u64) -> (Begin, Arc<SessionBoard>) {
+    fn movable(number: u64) -> (Begun, Arc<SessionBoard>) {
         session(number, vec![MemoryLimit { device: 1, most: 100, together: Some(100), moves: true }])
     }
 
@@ -557,9 +567,9 @@ mod tests {
         let memory = Memory::default();
         let red = tenant("red");
         let ((first, one), (second, two), (third, three)) = (movable(1), movable(2), movable(3));
-        let a = memory.open(&first, &red, &one).unwrap();
-        let b = memory.open(&second, &red, &two).unwrap();
-        let c = memory.open(&third, &red, &three).unwrap();
+        let a = open(&memory, &first, &red, &one);
+        let b = open(&memory, &second, &red, &two);
+        let c = open(&memory, &third, &red, &three);
         assert_eq!(a.reserve(1, &wish(60, &[1])), Verdict::Granted);
         assert_eq!(b.reserve(1, &wish(60, &[1])), Verdict::Waits);
         // It has just come.
@@ -595,8 +605,8 @@ mod tests {
         let memory = Memory::default();
         let red = tenant("red");
         let ((first, one), (second, two)) = (movable(1), movable(2));
-        let a = memory.open(&first, &red, &one).unwrap();
-        let b = memory.open(&second, &red, &two).unwrap();
+        let a = open(&memory, &first, &red, &one);
+        let b = open(&memory, &second, &red, &two);
         assert_eq!(a.reserve(1, &wish(60, &[1])), Verdict::Granted);
         a.stays();
         assert_eq!(b.reserve(1, &wish(60, &[1])), Verdict::Waits);
@@ -615,11 +625,8 @@ mod tests {
         let sessions: Vec<_> = (1..=4).map(movable).collect();
         // Of different tenants: it is the device that is full.
         let names = ["red", "green", "blue", "white"].map(tenant);
-        let accounts: Vec<_> = sessions
-            .iter()
-            .zip(&names)
-            .map(|((begin, board), tenant)| memory.open(begin, tenant, board).unwrap())
-            .collect();
+        let accounts: Vec<_> =
+            sessions.iter().zip(&names).map(|((begin, board), tenant)| open(&memory, begin, tenant, board)).collect();
         for (number, account) in accounts[..3].iter().enumerate() {
             assert_eq!(account.reserve(1, &wish(30, &[1])), Verdict::Granted);
             memory.lock().sessions.get_mut(&(number as u64 + 1)).unwrap().since = 1;
@@ -634,5 +641,30 @@ mod tests {
         accounts[2].stays();
         assert!(accounts[3].look().is_empty());
         assert_eq!(asked(), [false, true, false, false]);
+    }
+
+    #[test]
+    fn who_went_on_without_a_broker_has_what_it_says_but_no_more_than_it_may() {
+        let limits = vec![MemoryLimit { device: 1, most: 60, together: Some(100), moves: false }];
+        let memory = Memory::default();
+        let red = tenant("red");
+        let ((id, own), one) = session(1, limits.clone());
+        let says = |bytes| Possessions {
+            reserved: MemoryWish { amounts: vec![(1, bytes), (9, 5)] },
+            is_out: true,
+            stays: true,
+            ..Possessions::default()
+        };
+        let adopted = memory.open(id, &own, &red, &one, Some(&says(40))).unwrap();
+        let (second, two) = session(2, limits);
+        let other = open(&memory, &second, &red, &two);
+        assert_eq!(other.reserve(1, &MemoryWish::each([1], 60)), Verdict::Granted);
+        assert!(matches!(other.reserve(2, &MemoryWish::each([1], 1)), Verdict::Denied(_)));
+        adopted.give_back(&MemoryWish::each([1], 40));
+        drop(adopted);
+        let liar = memory.open(id, &own, &red, &one, Some(&says(u64::MAX))).unwrap();
+        assert_eq!(memory.lock().sessions[&1].reserved, [(1, 60)].into());
+        assert!(memory.lock().sessions[&1].is_out && memory.lock().sessions[&1].stays);
+        drop(liar);
     }
 }

@@ -117,6 +117,8 @@ fn service(page: &mut Page<'_>, broker: &Broker, overview: &Overview) -> fmt::Re
     page.0.encode_descriptor("telecl_service", "What runs.", None, MetricType::Info)?.encode_info(&version)?;
     let uptime = named("telecl_service_uptime", Some(Unit::Seconds), "For how long the service has run");
     page.gauges(&uptime, [(Labels::new(), broker.started.elapsed().as_secs_f64())])?;
+    let draining = named("telecl_service_draining", None, "Whether the service takes no new sessions");
+    page.gauges(&draining, [(Labels::new(), f64::from(u8::from(broker.drain.is_on())))])?;
     let connections = named("telecl_connections", None, "Connections that were accepted");
     page.counters(&connections, [(Labels::new(), broker.counters.connections.load(Ordering::Relaxed) as f64)])?;
     let open =

@@ -8,9 +8,11 @@
 mod accounting;
 mod accounts;
 mod admission;
+mod adopt;
 mod cache;
 mod confinement;
 mod counters;
+mod drain;
 mod farewell;
 mod figures;
 mod greeting;
@@ -29,6 +31,7 @@ mod overview;
 mod peer;
 mod placement;
 mod pool;
+mod records;
 mod registry;
 mod room;
 mod rules;
@@ -39,8 +42,10 @@ mod stop;
 mod turns;
 mod users;
 
+use std::cell::Cell;
 use std::ffi::OsString;
 use std::io;
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -58,6 +63,7 @@ use self::admission::Admission;
 use self::cache::Cache;
 pub use self::confinement::Confinement;
 use self::counters::Counters;
+use self::drain::{Drain, Next};
 #[cfg(feature = "fuzzing")]
 pub(crate) use self::greeting::introduce;
 use self::half_open::HalfOpen;
@@ -67,12 +73,13 @@ use self::memory::Memory;
 use self::offer::Offer;
 use self::placement::Placement;
 use self::pool::Pool;
+use self::records::Records;
 use self::registry::Registry;
 use self::room::{Room, Seats};
 use self::rules::Rules;
 use self::scratch::Scratch;
 use self::sensors::Readings;
-use self::stop::Signals;
+use self::stop::{Signals, Told};
 use self::turns::Turns;
 
 /// What a service is told at its start.
@@ -102,7 +109,20 @@ pub struct ServeSettings {
     /// Whether bulk data is compressed on its way, if it is for us to say.
     pub compression: Compression,
     pub confinement: Confinement,
+    /// How long sessions may go on when the service is told to stop.
+    pub drain_grace: Duration,
+    /// How sessions go on when the service does not; `None` ends them with it.
+    pub survival: Option<Survival>,
     pub worker: WorkerCommand,
+}
+
+/// How sessions outlive a service that is killed, until the next one takes them over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Survival {
+    /// Where the next service finds them; `None` leaves it to where the service listens.
+    pub state_dir: Option<PathBuf>,
+    /// How long they wait for it.
+    pub grace: Duration,
 }
 
 impl ServeSettings {
@@ -122,6 +142,8 @@ impl ServeSettings {
             accounting: None,
             compression: Compression::Auto,
             confinement: Confinement::default(),
+            drain_grace: Duration::ZERO,
+            survival: None,
             worker,
         }
     }
@@ -163,6 +185,8 @@ pub enum ServeError {
     Signals(io::Error),
     #[error("cannot make a directory in {place}: {cause}; set TMPDIR to one that you may write to", place = std::env::temp_dir().display())]
     Scratch { cause: io::Error },
+    #[error("cannot keep sessions in {}: {cause}; name another directory as state_dir, or \"none\"", directory.display())]
+    State { directory: PathBuf, cause: io::Error },
     #[error("cannot start what starts workers: {0}")]
     Spawner(io::Error),
     #[error("cannot start what shares devices: {0}")]
@@ -199,13 +223,17 @@ struct Broker {
     accounting: Accounting,
     sensors: Arc<Readings>,
     sessions: Registry,
+    drain: Drain,
     pool: Pool,
     cache: Cache,
     homes: Homes,
     scratch: Scratch,
+    /// What the next broker finds; `None` if sessions end with this one.
+    records: Option<Records>,
 }
 
-/// Serves until SIGTERM or SIGINT, then ends the workers it started. `ready` is called once, with the real addresses,
+/// Serves until SIGTERM, and then until its sessions have ended or the time for that is over; or until SIGINT. Then ends
+/// the workers it started; but at SIGUSR1 it leaves its sessions to the next service. `ready` is called once, with the real addresses,
 /// when drivers can connect.
 pub fn serve(settings: ServeSettings, ready: impl FnOnce(&[Address])) -> Result<(), ServeError> {
     // First, so that a wrong one costs nothing else.
@@ -214,6 +242,7 @@ pub fn serve(settings: ServeSettings, ready: impl FnOnce(&[Address])) -> Result<
     let listeners = Listeners::bind(&settings.listen, settings.local_socket)?;
     let page = settings.metrics.as_ref().map(http::Page::bind).transpose()?;
     let descriptors = raise_descriptors();
+    let records = open_records(&settings, listeners.addresses())?;
     let mut scratch = Scratch::new(&settings.confinement).map_err(|cause| ServeError::Scratch { cause })?;
     confinement::check(&settings.confinement, &mut scratch)?;
     confinement::make_device_files(&settings.confinement);
@@ -243,7 +272,9 @@ pub fn serve(settings: ServeSettings, ready: impl FnOnce(&[Address])) -> Result<
         counters: Counters::default(),
         accounts: Accounts::default(),
         sessions: Registry::default(),
+        drain: Drain::new().map_err(ServeError::Signals)?,
         scratch,
+        records,
     });
     pool::start(&broker).map_err(ServeError::Spawner)?;
     broker.turns.start().map_err(ServeError::Turns)?;
@@ -251,6 +282,8 @@ pub fn serve(settings: ServeSettings, ready: impl FnOnce(&[Address])) -> Result<
     if let Some(page) = &page {
         page.serve(&broker).map_err(ServeError::Spawner)?;
     }
+    // Before anybody is accepted: who names one of these sessions waits for a moment.
+    adopt::adopt_all(&broker);
     let addresses = listeners.addresses();
     let listening = addresses.iter().map(Address::to_string).collect::<Vec<_>>().join(" ");
     info!(
@@ -260,8 +293,11 @@ pub fn serve(settings: ServeSettings, ready: impl FnOnce(&[Address])) -> Result<
         "service started"
     );
     ready(addresses);
+    let leaves = Cell::new(false);
     let result = listeners.accept_until(
         &signals,
+        &broker.drain,
+        |told| pace(&broker, told, &leaves),
         |stream, peer| broker.room.enter(&broker, stream, peer),
         || broker.room.make_room(&broker),
         |told| {
@@ -275,6 +311,11 @@ pub fn serve(settings: ServeSettings, ready: impl FnOnce(&[Address])) -> Result<
     drop(listeners);
     drop(page);
     broker.room.close();
+    if leaves.get() {
+        broker.pool.stop();
+        info!(sessions = broker.sessions.running_ids().len(), "service stopped; its sessions wait for the next one");
+        return result.map_err(ServeError::Wait);
+    }
     let left = broker.sessions.end_all();
     if left > 0 {
         warn!(sessions = left, "some sessions did not end in time");
@@ -282,6 +323,9 @@ pub fn serve(settings: ServeSettings, ready: impl FnOnce(&[Address])) -> Result<
     broker.pool.stop();
     // Not left to the last thread that drops the broker: the process may end before.
     broker.scratch.remove();
+    if let Some(records) = &broker.records {
+        records.leave();
+    }
     info!("service stopped");
     result.map_err(ServeError::Wait)
 }
@@ -299,4 +343,45 @@ fn raise_descriptors() -> u64 {
         }
     };
     limit.current.unwrap_or(u64::MAX)
+}
+
+/// What to do after such signals: for how long to wait for connections, if at all.
+fn pace(broker: &Arc<Broker>, told: Told, leaves: &Cell<bool>) -> ControlFlow<(), Option<Duration>> {
+    // Who cannot leave sessions behind lets them end.
+    let told = if told == Told::Leave && broker.records.is_none() { Told::Stop } else { told };
+    let running = || broker.sessions.running_ids().len();
+    let grace = broker.settings.drain_grace;
+    if told == Told::Stop {
+        info!(sessions = running(), ?grace, "told to stop: no new sessions");
+    }
+    match broker.drain.next(told, grace, running) {
+        Next::Serve(wait) => ControlFlow::Continue(wait),
+        Next::EndSessions => {
+            drain::end_sessions(broker);
+            ControlFlow::Continue(None)
+        }
+        Next::Stop => ControlFlow::Break(()),
+        Next::Leave => {
+            leaves.set(true);
+            ControlFlow::Break(())
+        }
+    }
+}
+
+/// The place where the next broker finds the sessions of this one. A service that was not told of one goes on without.
+fn open_records(settings: &ServeSettings, listening: &[Address]) -> Result<Option<Records>, ServeError> {
+    let Some(survival) = &settings.survival else { return Ok(None) };
+    let configured = survival.state_dir.as_deref();
+    let Some(directory) = Records::place(configured, listening) else {
+        info!("sessions end with this service: there is no runtime directory, and no state_dir is configured");
+        return Ok(None);
+    };
+    match Records::open(&directory) {
+        Ok(records) => Ok(Some(records)),
+        Err(cause) if configured.is_some() => Err(ServeError::State { directory, cause }),
+        Err(error) => {
+            warn!(directory = %directory.display(), %error, "sessions end with this service: no place to keep them");
+            Ok(None)
+        }
+    }
 }

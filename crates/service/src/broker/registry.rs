@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process, pidfd_send_signal};
 use telecl_net::Stream;
 use telecl_wire::MAX_STREAMS;
 use telecl_wire::handshake::Join;
@@ -49,7 +50,16 @@ enum Stage {
     Waiting(Stream),
     /// Its worker is being started.
     Starting,
-    Working(Pid),
+    Working(Process),
+}
+
+/// A worker's process, as it can be sent signals.
+#[derive(Clone, Debug)]
+pub(crate) enum Process {
+    /// A child of this one, whose number is nobody else's as long as it is not waited for.
+    Child(Pid),
+    /// Started by a broker that is gone.
+    Adopted(Arc<OwnedFd>),
 }
 
 impl State {
@@ -94,6 +104,21 @@ impl Registry {
         Ok(joins)
     }
 
+    /// Notes a session that another broker has begun, and that has its worker.
+    pub(crate) fn adopt(&self, session: u64, secret: [u8; 16], worker: Process) -> io::Result<Arc<Joins>> {
+        let joins = Arc::new(Joins::new()?);
+        // Which streams it has had, its worker knows.
+        let (stage, streams) = (Stage::Working(worker), [false; MAX_STREAMS]);
+        let adopted = Session { stage, secret, joins: Arc::clone(&joins), streams, ending: None };
+        self.lock().sessions.insert(session, adopted);
+        Ok(joins)
+    }
+
+    /// What those know who may join it.
+    pub(crate) fn secret(&self, session: u64) -> Option<[u8; 16]> {
+        self.lock().sessions.get(&session).map(|session| session.secret)
+    }
+
     /// Gives a connection to the session that it wants to be a stream of. Its worker gets it when there is one.
     pub(crate) fn join(&self, join: &Join, stream: Stream) -> Result<(), (Stream, NotJoined)> {
         let mut state = self.lock();
@@ -115,13 +140,20 @@ impl Registry {
         self.lock().stopping
     }
 
+    /// Those that have, or are about to get, a worker.
+    pub(crate) fn running_ids(&self) -> Vec<u64> {
+        let state = self.lock();
+        let running = state.sessions.iter().filter(|(_, session)| !matches!(session.stage, Stage::Waiting(_)));
+        running.map(|(id, _)| *id).collect()
+    }
+
     /// The session now belongs to a worker, and its socket with it.
-    pub(crate) fn work(&self, session: u64, worker: Pid) {
+    pub(crate) fn work(&self, session: u64, worker: Process) {
         let mut state = self.lock();
-        state.set_stage(session, Stage::Working(worker));
         if state.stopping || state.is_ending(session).is_some() {
-            signal(worker, Signal::TERM);
+            signal(&worker, Signal::TERM);
         }
+        state.set_stage(session, Stage::Working(worker));
     }
 
     /// Whether somebody has ended the session, which may still be here.
@@ -142,13 +174,13 @@ impl Registry {
                 if let Some(board) = board {
                     board.wish(wish);
                 }
-                signal(*worker, Signal::TERM);
+                signal(worker, Signal::TERM);
             }
         }
         let gone = |state: &State| !state.sessions.contains_key(&session);
         let state = self.wait_until(state, gone);
         if let Some(Session { stage: Stage::Working(worker), .. }) = state.sessions.get(&session) {
-            signal(*worker, Signal::KILL);
+            signal(worker, Signal::KILL);
         }
         gone(&self.wait_until(state, gone))
     }
@@ -180,13 +212,13 @@ impl Registry {
             match &session.stage {
                 Stage::Waiting(stream) => stream.shutdown(),
                 Stage::Starting => {}
-                Stage::Working(worker) => signal(*worker, Signal::TERM),
+                Stage::Working(worker) => signal(worker, Signal::TERM),
             }
         }
         let state = self.wait_until_empty(state);
         for session in state.sessions.values() {
             if let Stage::Working(worker) = &session.stage {
-                signal(*worker, Signal::KILL);
+                signal(worker, Signal::KILL);
             }
         }
         self.wait_until_empty(state).sessions.len()
@@ -206,9 +238,12 @@ impl Registry {
     }
 }
 
-fn signal(worker: Pid, signal: Signal) {
+fn signal(worker: &Process, signal: Signal) {
     // Fails only for a worker that has already ended.
-    let _ = kill_process(worker, signal);
+    let _ = match worker {
+        Process::Child(pid) => kill_process(*pid, signal),
+        Process::Adopted(pidfd) => pidfd_send_signal(pidfd, signal),
+    };
 }
 
 #[cfg(test)]

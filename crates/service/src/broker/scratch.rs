@@ -1,7 +1,8 @@
 //! Directories for the workers' files, which go away whatever happens.
 //!
 //! A worker's directory is removed when it has ended. All are below one directory of the broker, which holds a
-//! lock in it as long as it lives; what a broker that was killed has left behind is removed by the next one.
+//! lock in it as long as it lives, as does each worker that may outlive it; what they have left behind is removed by the
+//! next one.
 
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io;
@@ -55,7 +56,7 @@ impl Scratch {
         // Mode 0700, as all of its kind.
         let directory = tempfile::Builder::new().prefix(PREFIX).tempdir_in(base)?;
         let lock = File::create(directory.path().join(LOCK))?;
-        flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
+        flock(&lock, FlockOperation::NonBlockingLockShared)?;
         if users.is_some() {
             // They find their own directory, and cannot list what there is.
             fs::set_permissions(directory.path(), Permissions::from_mode(0o711))?;
@@ -80,6 +81,14 @@ impl Scratch {
         let homes = self.directory.path().join("homes");
         DirBuilder::new().mode(0o700).create(&homes)?;
         Ok(homes)
+    }
+
+    /// A lock for somebody who may outlive this broker, and needs its own directory until then.
+    pub(crate) fn lock(&self) -> io::Result<File> {
+        // Opened once more: whoever shares ours could give it up for us.
+        let lock = File::open(self.directory.path().join(LOCK))?;
+        flock(&lock, FlockOperation::NonBlockingLockShared)?;
+        Ok(lock)
     }
 
     /// Removes everything at the end of the service.
@@ -107,6 +116,24 @@ impl WorkerScratch {
 
     pub(crate) fn remove(self) -> io::Result<()> {
         self.directory.close()
+    }
+}
+
+/// Removes a directory that a broker which no longer lives has made for a worker which no longer lives either, and with the
+/// last of them that broker's own.
+pub(crate) fn remove_left(worker: &Path) {
+    let known =
+        worker.parent().and_then(Path::file_name).is_some_and(|name| name.to_string_lossy().starts_with(PREFIX));
+    match fs::symlink_metadata(worker) {
+        Ok(meta) if known && meta.is_dir() => {
+            if let Err(error) = fs::remove_dir_all(worker) {
+                warn!(directory = %worker.display(), %error, "cannot remove the worker's directory");
+            }
+        }
+        _ => {}
+    }
+    if let Some(base) = worker.parent().and_then(Path::parent) {
+        remove_abandoned(base);
     }
 }
 
@@ -141,9 +168,15 @@ mod tests {
         let left = dead.directory.path().to_owned();
         fs::create_dir(left.join("worker-x")).unwrap();
         // As if killed: the lock goes, the directory stays.
+        let survivor = dead.lock().unwrap();
         let Scratch { directory, _lock, .. } = dead;
         drop(_lock);
         let _ = directory.keep();
+        drop(Scratch::below(base.path(), None).unwrap());
+        assert!(left.exists(), "a worker of it lives");
+        remove_left(&left.join("worker-x"));
+        assert!(left.exists() && !left.join("worker-x").exists());
+        drop(survivor);
         drop(Scratch::below(base.path(), None).unwrap());
         assert!(!left.exists());
         assert!(worker.path().is_dir());

@@ -23,7 +23,7 @@ use super::greeting::{Caller, First, Introduction, Unwelcome, read_introduction,
 use super::peer::{self, User};
 use super::registry::Joins;
 use super::room::Stranger;
-use super::{Broker, farewell, inspect, launch, memory};
+use super::{Broker, drain, farewell, inspect, launch, memory};
 use crate::channel::{Begin, Limits, MemoryLimit};
 use crate::process::round_trip;
 
@@ -48,6 +48,7 @@ fn attend(stream: Stream, peer: String, stranger: Stranger) {
         Ok(Introduction::Join(wanted)) => return join(&broker, stream, &peer, &wanted),
         Ok(Introduction::Inspect) => return inspect::inspect(&broker, stream),
         Ok(Introduction::EndSession(session)) => return inspect::end_session(&broker, stream, session),
+        Ok(Introduction::Drain(mode, grace)) => return drain::attend(&broker, stream, mode, grace),
         // Health checks and port scans do this all day.
         Err(reason @ Unwelcome::Left) => {
             broker.counters.failed(Failure::from(&reason));
@@ -62,6 +63,11 @@ fn attend(stream: Stream, peer: String, stranger: Stranger) {
             return;
         }
     };
+    if let Some(reason) = broker.drain.refusal() {
+        broker.counters.failed(Failure::Draining);
+        info!(peer, program = caller.program, pid = caller.pid, "session refused: the service is draining");
+        return refuse(stream, reason, timeout);
+    }
     let admitted = match Admitted::find(&broker, &stream) {
         Ok(admitted) => admitted,
         Err((tenant, reason)) => {
@@ -93,6 +99,18 @@ fn attend(stream: Stream, peer: String, stranger: Stranger) {
     let (tenant_of, program_of) = (tenant.clone(), program.clone());
     broker.accounts.open(Who { session, tenant: tenant_of, user, peer, program: program_of, pid, begun, since });
     let ended = conversation.hold(stream, read);
+    close(&broker, session, &tenant, &program, read, ended);
+}
+
+/// A session is over, and whatever there was of it.
+pub(crate) fn close(
+    broker: &Broker,
+    session: u64,
+    tenant: &Tenant,
+    program: &str,
+    since: Instant,
+    ended: Result<String, String>,
+) {
     // A driver that is told so may leave before its worker does, which then knows of nothing else.
     let ended = broker.sessions.is_ending(session).map_or(ended, |wish| Ok(wish.how().to_owned()));
     if let Some(seen) = broker.accounts.close(session, ended.is_ok()) {
@@ -100,7 +118,7 @@ fn attend(stream: Stream, peer: String, stranger: Stranger) {
     }
     // Last: the service may stop when no session is left.
     broker.sessions.leave(session);
-    let duration = read.elapsed();
+    let duration = since.elapsed();
     match ended {
         Ok(ended) => info!(session, %tenant, program, ?duration, ended, "session closed"),
         Err(ended) => warn!(session, %tenant, program, ?duration, ended, "session closed"),
@@ -240,6 +258,11 @@ impl Conversation<'_> {
                 return Err(format!("refused: {reason}"));
             }
         };
+        if let Some(reason) = broker.drain.refusal() {
+            broker.sessions.hand_over(session);
+            farewell::close(stream, reason, true);
+            return Ok("refused: the service is draining".to_owned());
+        }
         launch::work(broker, &begin, &tenant, stream, &joins)
     }
 }

@@ -101,6 +101,31 @@ impl Turns {
         entry.sessions.insert(id, Member { board: Arc::clone(board), place, tenant, charged: Duration::ZERO });
     }
 
+    /// A session that went on without a broker is here. Whatever it does on the device, it did by itself: it is to stop, and
+    /// to ask.
+    pub(crate) fn adopt(&self, device: u64, session: u64, grant: &Grant, board: &Arc<SessionBoard>) {
+        self.join(device, session, grant, board);
+        let Some(mut entry) = self.lock(device) else { return };
+        let Some(member) = entry.sessions.get_mut(&SessionId(session)) else { return };
+        loop {
+            let standing = member.word().get();
+            let next = match standing {
+                Standing::Alone | Standing::Slice => Standing::Stop,
+                Standing::Resting => Standing::Nothing,
+                Standing::Nothing | Standing::Stop => standing,
+            };
+            if standing == next || member.word().change(standing, next) {
+                if next == Standing::Stop {
+                    // What it used while nobody gave turns, nobody has missed.
+                    member.charged = Duration::MAX;
+                }
+                break;
+            }
+        }
+        // Whoever has just seen that there is nobody to ask sees that there is.
+        member.word().wake();
+    }
+
     /// A session is gone, from all devices.
     pub(crate) fn leave(&self, session: u64) {
         for id in self.devices.keys() {
@@ -309,7 +334,7 @@ impl Device {
         if let Some(member) = self.sessions.get_mut(&turn.session) {
             let (session, tenant) = (turn.session.0, &member.tenant);
             debug!(session, %tenant, device = self.id, ?held, "a kernel takes long, or its worker hangs; others go on");
-            member.charged += used;
+            member.charged = member.charged.saturating_add(used);
         } else {
             warn!(session = turn.session.0, "a session that is not there has the device");
         }

@@ -4,22 +4,29 @@
 //! A worker never touches the cache's files: it asks the broker over its channel. A build thread waits for the answer,
 //! which may be that another session is building the same program. Whatever goes wrong here means that the compiler
 //! runs.
+//!
+//! A session may outlive its broker (its *lease*, see [`Kind::Survive`]). Then it goes on alone: it has all turns, builds
+//! without the cache, and whoever waits for room or for memory waits for the next broker, which comes to a socket that the
+//! first one has made. To that one it tells what it has. A session that waits in vain ends.
 
 use std::collections::HashMap;
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use rustix::event::{EventfdFlags, eventfd};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::io::Errno;
 use telecl_net::Stream;
-use tracing::debug;
+use tracing::{debug, info};
 
 use super::link::Link;
 use super::start::guarded;
-use crate::channel::{Channel, Head, Key, Kind, MOST_CONTENT, MemoryWish};
+use crate::channel::{CHANNEL_VERSION, Channel, Head, Key, Kind, Lease, MOST_CONTENT, MemoryWish, Possessions};
+use crate::process::{exit_as, exit_code, exit_now};
 
 /// How long to wait for what another session builds. After that the program is built here as well: the other one may
 /// hang.
@@ -27,6 +34,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How long to hope that a session which can build the program sooner begins to.
 const RELUCTANCE: Duration = Duration::from_millis(250);
+
+/// How long the next broker may take to introduce itself.
+const INTRODUCTION: Duration = Duration::from_secs(2);
 
 pub(super) const LOST: &str = "the worker cannot reach its broker";
 
@@ -40,20 +50,46 @@ pub(crate) enum Found {
     Nothing,
 }
 
-/// The broker, as one session uses it. Its locks are held for a few lines, but for that of the channel, under which a
-/// message is sent.
+/// The broker, as one session uses it. Its locks are held for a few lines, but for that of the line, under which messages
+/// are sent; the others are taken meanwhile, but given back before that. So whoever reads takes them without waiting for the
+/// broker, which may be sending itself; the line it takes only when there is no broker.
 #[derive(Debug)]
 pub(crate) struct Broker {
-    channel: Channel,
-    sending: Mutex<()>,
+    line: Mutex<Line>,
     lookups: Mutex<Lookups>,
     /// Who waits for room.
-    room: Mutex<Option<Sender<Result<(), String>>>>,
+    room: Mutex<Option<Question>>,
     wishes: Mutex<Wishes>,
+    /// What the next broker has to know. What is less of it is told under the line's lock.
+    has: Mutex<Possessions>,
     /// That the session is to be moved out.
     eviction: Eviction,
     reader: OnceLock<bool>,
     link: Arc<Link>,
+    /// How the session goes on without a broker, if it does, and what the next one gets.
+    survival: Option<(Lease, OwnedFd)>,
+}
+
+/// The way to the broker there is, if there is one.
+#[derive(Debug)]
+pub(super) struct Line {
+    channel: Option<Arc<Channel>>,
+    /// Counts brokers: each knows only what it was told itself.
+    pub(super) era: u64,
+}
+
+impl Line {
+    /// `false` if there is no broker.
+    pub(super) fn send(&self, head: Head, content: &[u8]) -> bool {
+        self.channel.as_ref().is_some_and(|channel| channel.send(head, content).is_ok())
+    }
+}
+
+/// Whether the session may use these devices.
+#[derive(Debug)]
+struct Question {
+    devices: Vec<u64>,
+    answer: Sender<Result<(), String>>,
 }
 
 #[derive(Debug, Default)]
@@ -67,7 +103,16 @@ struct Lookups {
 #[derive(Debug, Default)]
 struct Wishes {
     next: u64,
-    waiting: HashMap<u64, Sender<Result<(), String>>>,
+    waiting: HashMap<u64, Hope>,
+}
+
+/// Somebody who waits for memory.
+#[derive(Debug)]
+struct Hope {
+    wish: MemoryWish,
+    answer: Sender<Result<(), String>>,
+    /// Does not wait any longer than the broker needs to say so.
+    withdrawn: bool,
 }
 
 /// A wish that was sent; it is answered once.
@@ -93,10 +138,12 @@ impl Eviction {
 }
 
 impl Broker {
-    pub(crate) fn new(channel: Channel, link: Arc<Link>) -> Arc<Broker> {
-        let (sending, lookups, room) = (Mutex::default(), Mutex::default(), Mutex::default());
-        let (wishes, eviction, reader) = (Mutex::default(), Eviction::default(), OnceLock::new());
-        Arc::new(Broker { channel, sending, lookups, room, wishes, eviction, reader, link })
+    /// `survival` is for a session that may outlive its broker, with its board for the next one.
+    pub(crate) fn new(channel: Channel, link: Arc<Link>, survival: Option<(Lease, OwnedFd)>) -> Arc<Broker> {
+        let line = Line { channel: Some(Arc::new(channel)), era: 1 };
+        let (lookups, room, wishes, has) = Default::default();
+        let (line, eviction, reader) = (Mutex::new(line), Eviction::default(), OnceLock::new());
+        Arc::new(Broker { line, lookups, room, wishes, has, eviction, reader, link, survival })
     }
 
     /// Asks for a program; waits while another session builds it. With `reluctant`, gives others a moment to begin.
@@ -118,7 +165,14 @@ impl Broker {
                 return found;
             }
         }
-        if !self.send(Head::new(Kind::Lookup).number(number).key(key), &[]) {
+        let asked = {
+            let line = self.line();
+            // Not if its broker has gone meanwhile: the next one's answer would find nobody, who is to build it then.
+            let waits = self.lock().waiting.contains_key(&number);
+            waits && line.send(Head::new(Kind::Lookup).number(number).key(key), &[])
+        };
+        if !asked {
+            self.lock().waiting.remove(&number);
             return Found::Nothing;
         }
         answered.recv_timeout(PATIENCE).unwrap_or_else(|_| {
@@ -134,16 +188,20 @@ impl Broker {
     /// Asks whether the session may use these devices, and waits while they are full, as long as the policy says. If not,
     /// says why. Only the executor asks.
     pub(crate) fn admit(self: &Arc<Self>, devices: &[u64]) -> Result<(), String> {
-        let lost = || "the worker cannot reach its broker".to_owned();
         if !self.listen() {
-            return Err(lost());
+            return Err(LOST.to_owned());
         }
         let (answer, answered) = mpsc::channel();
-        *self.room() = Some(answer);
-        if !self.send(Head::new(Kind::Admit), &telecl_wire::encode(&devices.to_vec())) {
-            return Err(lost());
+        {
+            let line = self.line();
+            // Before: the answer may be quick.
+            *self.room() = Some(Question { devices: devices.to_vec(), answer });
+            // Without a broker, it is the next one's question.
+            if !line.send(Head::new(Kind::Admit), &telecl_wire::encode(&devices.to_vec())) && self.survival.is_none() {
+                return Err(LOST.to_owned());
+            }
         }
-        answered.recv().unwrap_or_else(|_| Err(lost()))
+        answered.recv().unwrap_or_else(|_| Err(LOST.to_owned()))
     }
 
     /// Asks for memory that sessions share, and waits for it; if there is none, says why.
@@ -157,23 +215,31 @@ impl Broker {
             return Err(LOST.to_owned());
         }
         let (answer, answered) = mpsc::channel();
+        let line = self.line();
         let number = {
             let mut wishes = self.wishes();
             wishes.next += 1;
             let number = wishes.next;
-            wishes.waiting.insert(number, answer);
+            wishes.waiting.insert(number, Hope { wish: wish.clone(), answer, withdrawn: false });
             number
         };
-        if self.send(Head::new(Kind::Reserve).number(number), &wish.content()) {
-            Ok(Asked { number, answered })
-        } else {
-            Err(LOST.to_owned())
+        // Without a broker, it is a wish to the next one.
+        if !line.send(Head::new(Kind::Reserve).number(number), &wish.content()) && self.survival.is_none() {
+            self.wishes().waiting.remove(&number);
+            return Err(LOST.to_owned());
         }
+        Ok(Asked { number, answered })
     }
 
     /// Does not want to wait any longer. Whether it got the memory is what the answer says, which comes at once.
     pub(crate) fn withdraw(&self, asked: &Asked) -> Result<(), String> {
-        self.send(Head::new(Kind::Withdraw).number(asked.number), &[]);
+        {
+            let line = self.line();
+            let waits = self.wishes().waiting.get_mut(&asked.number).map(|hope| hope.withdrawn = true).is_some();
+            if waits && !line.send(Head::new(Kind::Withdraw).number(asked.number), &[]) {
+                self.wishes().waiting.remove(&asked.number);
+            }
+        }
         asked.answered.recv().unwrap_or_else(|_| Err(LOST.to_owned()))
     }
 
@@ -198,17 +264,26 @@ impl Broker {
     /// The session's memory objects are in host memory; it took so long.
     pub(crate) fn moved(&self, took: Duration) {
         self.eviction.asked.store(false, Ordering::Release);
-        self.send(Head::new(Kind::Moved).number(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX)), &[]);
+        let line = self.line();
+        {
+            let mut has = self.has();
+            (has.is_out, has.stays) = (true, false);
+        }
+        line.send(Head::new(Kind::Moved).number(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX)), &[]);
     }
 
     /// The program keeps it from being moved out. It is moved as soon as that has changed, if it is still needed.
     pub(crate) fn stays(&self) {
-        self.send(Head::new(Kind::Stays), &[]);
+        let line = self.line();
+        self.has().stays = true;
+        line.send(Head::new(Kind::Stays), &[]);
     }
 
     /// Needs some of it no more.
     pub(crate) fn unreserve(&self, wish: &MemoryWish) {
-        self.send(Head::new(Kind::Unreserve), &wish.content());
+        let line = self.line();
+        self.has().reserved.subtract(wish);
+        line.send(Head::new(Kind::Unreserve), &wish.content());
     }
 
     /// Keeps a program, unless somebody else does.
@@ -223,15 +298,8 @@ impl Broker {
         self.send(Head::new(Kind::Forget).key(key), &[]);
     }
 
-    pub(super) fn send(&self, head: Head, content: &[u8]) -> bool {
-        let _turn = self.sending.lock().unwrap_or_else(PoisonError::into_inner);
-        match self.channel.send(head, content) {
-            Ok(()) => true,
-            Err(error) => {
-                debug!(session = self.link.session(), %error, "cannot reach the broker");
-                false
-            }
-        }
+    fn send(&self, head: Head, content: &[u8]) -> bool {
+        self.line().send(head, content)
     }
 
     /// Sees to it that what the broker says is heard; `false` if that cannot be.
@@ -247,17 +315,27 @@ impl Broker {
 
     fn read_on(self: &Arc<Self>) {
         loop {
-            let (head, content, mut descriptors) = match self.channel.receive_with() {
-                Ok(Some(message)) => message,
-                other => {
-                    debug!(session = self.link.session(), ?other, "the broker's channel is closed");
-                    // Those who wait see that nobody answers any more.
-                    self.lock().waiting.clear();
-                    *self.room() = None;
-                    self.wishes().waiting.clear();
-                    return;
-                }
+            let Some(channel) = self.line().channel.clone() else { return };
+            let ended = self.hear(&channel);
+            debug!(session = self.link.session(), ?ended, "the broker's channel is closed");
+            self.go_on_alone();
+            let Some((lease, board)) = &self.survival else {
+                // Those who wait see that nobody answers any more.
+                *self.room() = None;
+                self.wishes().waiting.clear();
+                return;
             };
+            info!(session = self.link.session(), at_most = ?lease.grace, "the broker is gone; the session waits for the next");
+            if !self.await_broker(lease, board) {
+                self.end(lease.grace);
+            }
+            info!(session = self.link.session(), "the session has a broker again");
+        }
+    }
+
+    /// Does what the broker says, until it says no more.
+    fn hear(self: &Arc<Self>, channel: &Channel) -> io::Result<()> {
+        while let Some((head, content, mut descriptors)) = channel.receive_with()? {
             match head.kind {
                 Kind::Hit => self.answer(head.number, |_| Found::Hit(content)),
                 Kind::Build => self.answer(head.number, |key| Found::Build(Permit::new(self, key))),
@@ -284,6 +362,71 @@ impl Broker {
                 other => debug!(session = self.link.session(), ?other, "the broker says nothing of the kind"),
             }
         }
+        Ok(())
+    }
+
+    /// There is no broker any more: whoever waits for a turn has it, and builds go on without the cache.
+    fn go_on_alone(&self) {
+        let mut line = self.line();
+        line.channel = None;
+        self.link.board().free_turns();
+        self.lock().waiting.clear();
+        self.wishes().waiting.retain(|_, hope| !hope.withdrawn);
+    }
+
+    /// Waits for the next broker, and tells it what it has to know; `false` if there is none for too long.
+    fn await_broker(&self, lease: &Lease, board: &OwnedFd) -> bool {
+        let deadline = Instant::now().checked_add(lease.grace);
+        let left = || deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        while wait_readable(&lease.listener, left()) {
+            let Ok((socket, _)) = lease.listener.accept() else { continue };
+            if !wait_readable(&socket, Some(INTRODUCTION)) {
+                continue;
+            }
+            let channel = Channel::from_fd(socket.into());
+            let introduced = channel.receive_with();
+            let is_ours =
+                |head: &Head| (head.kind, head.number, head.key) == (Kind::Adopt, CHANNEL_VERSION, lease.secret);
+            match introduced {
+                Ok(Some((head, ..))) if is_ours(&head) => {}
+                other => {
+                    debug!(session = self.link.session(), ?other, "somebody came who is not the next broker");
+                    continue;
+                }
+            }
+            if self.tell_all(channel, board) {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Tells a new broker what the session has, and what it waits for. From then on the broker decides again.
+    fn tell_all(&self, channel: Channel, board: &OwnedFd) -> bool {
+        let mut line = self.line();
+        let asked_out = self.eviction.asked.load(Ordering::Acquire);
+        let has = Possessions { asked_out, ..self.has().clone() };
+        if channel.send_with(Head::new(Kind::Adopted), &has.content(), &[board.as_fd()]).is_err() {
+            return false;
+        }
+        line.channel = Some(Arc::new(channel));
+        line.era += 1;
+        // Only this thread takes answers, so nobody waits for these locks.
+        if let Some(Question { devices, .. }) = &*self.room() {
+            line.send(Head::new(Kind::Admit), &telecl_wire::encode(devices));
+        }
+        for (number, hope) in &self.wishes().waiting {
+            line.send(Head::new(Kind::Reserve).number(*number), &hope.wish.content());
+        }
+        true
+    }
+
+    fn end(&self, grace: Duration) -> ! {
+        info!(session = self.link.session(), "there is no broker any more; the session ends");
+        // The driver may be gone as soon as it hears of it, which others notice.
+        exit_as(exit_code::STOPPED);
+        self.link.closing(&format!("the service was stopped, and was not started again within {grace:?}"));
+        exit_now(exit_code::STOPPED)
     }
 
     fn answer(&self, number: u64, found: impl FnOnce(Key) -> Found) {
@@ -297,28 +440,56 @@ impl Broker {
         }
     }
 
-    fn answer_room(&self, answer: Result<(), String>) {
-        if let Some(waits) = self.room().take() {
-            let _ = waits.send(answer);
+    fn answer_room(&self, result: Result<(), String>) {
+        let Some(Question { devices, answer }) = self.room().take() else { return };
+        if result.is_ok() {
+            self.has().devices.extend(devices);
         }
+        let _ = answer.send(result);
     }
 
-    fn answer_wish(&self, number: u64, answer: Result<(), String>) {
-        if let Some(waits) = self.wishes().waiting.remove(&number) {
-            let _ = waits.send(answer);
+    fn answer_wish(&self, number: u64, result: Result<(), String>) {
+        let Some(Hope { wish, answer, .. }) = self.wishes().waiting.remove(&number) else { return };
+        if result.is_ok() {
+            let mut has = self.has();
+            has.reserved.add(&wish);
+            has.is_out = false;
         }
+        let _ = answer.send(result);
+    }
+
+    /// For whoever has several things to say at once, or has to know whether they were heard.
+    pub(super) fn line(&self) -> MutexGuard<'_, Line> {
+        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn has(&self) -> MutexGuard<'_, Possessions> {
+        self.has.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn wishes(&self) -> MutexGuard<'_, Wishes> {
         self.wishes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn room(&self) -> MutexGuard<'_, Option<Sender<Result<(), String>>>> {
+    fn room(&self) -> MutexGuard<'_, Option<Question>> {
         self.room.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock(&self) -> MutexGuard<'_, Lookups> {
         self.lookups.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Waits until there is something to read, but not for ever; `false` if there is nothing.
+fn wait_readable(source: impl AsFd, at_most: Option<Duration>) -> bool {
+    let deadline = at_most.and_then(|time| Instant::now().checked_add(time));
+    loop {
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let left = left.and_then(|left| Timespec::try_from(left).ok());
+        match poll(&mut [PollFd::new(&source, PollFlags::IN)], left.as_ref()) {
+            Err(Errno::INTR) => {}
+            ready => return ready.is_ok_and(|count| count > 0),
+        }
     }
 }
 

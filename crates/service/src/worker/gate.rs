@@ -212,7 +212,13 @@ impl Session {
             .filter(|other| !Arc::ptr_eq(&other.turns, &turns))
             .for_each(|other| other.turns.fall_asleep());
         let waits = || turns.standing() == Standing::Nothing && !(leaves && broker.wants_it_out());
-        self.wait_while(waits, || turns.await_turn(nap));
+        self.wait_while(waits, || {
+            turns.await_turn(nap);
+            if turns.standing() == Standing::Nothing {
+                // There may be another broker by now.
+                turns.ask();
+            }
+        });
         self.gates.iter().for_each(|other| other.turns.wake_up());
         if turns.standing() != Standing::Nothing {
             turns.begin_turn(begin.elapsed());

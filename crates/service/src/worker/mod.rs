@@ -2,8 +2,8 @@
 //!
 //! Threads: the *executor* (the main thread) reads requests and makes the vendor's calls, none of which waits for a
 //! device; the *completion* thread tells the driver what has ended; *builds* have a thread each, and what they make is
-//! kept by the broker for other sessions; further *streams* have two each, for payloads; the *output* thread passes on what kernels print; the *watcher* ends the process when the driver or the broker is gone, whatever the
-//! others are doing. Nothing is cleaned up at the end: the process's memory and devices go back with it.
+//! kept by the broker for other sessions; further *streams* have two each, for payloads; the *output* thread passes on what kernels print; the *watcher* ends the process when the driver is gone, or at
+//! SIGTERM, whatever the others are doing; the thread that listens to the *broker* waits for another one when it is gone. Nothing is cleaned up at the end: the process's memory and devices go back with it.
 //!
 //! Everything in a request may be hostile. Ids are looked up in tables, lengths are checked before host memory is lent
 //! to the vendor, and what a vendor's driver makes of the rest hurts only this process.

@@ -23,9 +23,10 @@ use super::output::Output;
 use super::session::{Ended, Session};
 use super::watch::StopSignal;
 use super::{confine, inventory, watch};
-use crate::channel::{Begin, Channel, Head, Kind};
+use crate::board::SessionBoard;
+use crate::channel::{Begin, Channel, Handed, Head, Kind};
 use crate::environment;
-use crate::process::{exit_code, exit_now};
+use crate::process::{before_exit, exit_code, exit_now};
 
 /// Writes the encoded [`telecl_wire::info::Inventory`] of this node to standard output.
 pub fn inventory_main() -> ExitCode {
@@ -73,12 +74,18 @@ fn start(clearing: Clearing) -> io::Result<Option<(Arc<Link>, FrameReceiver, Ses
     be_called(c"telecl-idle");
     channel.send(Head::new(Kind::Ready), &[])?;
     stop.wait_for(channel.as_fd())?;
-    let Some((begin, socket, board)) = channel.take_over()? else { return Ok(None) };
+    let Some(Handed { begin, socket, board, memfd, lease }) = channel.take_over()? else { return Ok(None) };
+    if lease.is_some() {
+        outlive_broker()?;
+    }
     let Begin { session: number, compression, limits, memory, .. } = begin;
     be_called(c"telecl-worker");
     let stream = Stream::from_fd(socket);
     // From here on nobody else has the socket: what is read from it now, another worker would miss.
-    channel.send(Head::new(Kind::Begun), &[])?;
+    let begun = channel.send(Head::new(Kind::Begun), &[]);
+    if lease.is_none() {
+        begun?;
+    }
     let (mut sender, receiver) = telecl_net::accept(stream.try_clone()?).unwrap_or_else(|error| {
         warn!(session = number, %error, "the driver broke the protocol");
         exit_now(exit_code::BROKEN_PROTOCOL)
@@ -87,18 +94,26 @@ fn start(clearing: Clearing) -> io::Result<Option<(Arc<Link>, FrameReceiver, Ses
     let (shared_memory, compresses) = (sender.is_shared(), sender.compresses());
     debug!(session = number, shared_memory, compresses, "connection taken over");
     let board = Arc::new(board);
+    note_exit(&board);
     let link = Arc::new(Link::new(sender, number, Arc::clone(&board)));
     watch::start(stop, stream.try_clone()?, Arc::clone(&link))?;
     let output = Output::start(printed, Arc::clone(&link))?;
-    let broker = Broker::new(channel, Arc::clone(&link));
-    if !shared_memory {
-        // Streams may join. Without the thread none does.
+    let survives = lease.is_some();
+    let broker = Broker::new(channel, Arc::clone(&link), lease.map(|lease| (lease, memfd)));
+    if !shared_memory || survives {
+        // Streams may join, and another broker may come. Without the thread neither does.
         broker.listen();
     }
     let mut session = Session::new(Arc::clone(&link), output, broker, scratch, board, limits, &memory)?;
     session.clearing = clearing;
     session.keep_to_limits()?;
     Ok(Some((link, receiver, session)))
+}
+
+/// A broker that has not started this process cannot wait for it: it finds the exit code on the board.
+fn note_exit(board: &Arc<SessionBoard>) {
+    let board = Arc::clone(board);
+    before_exit(Box::new(move |code| board.note_exit(code)));
 }
 
 /// What tools such as `ps` show, so that an operator can tell a worker with a session from one without.
@@ -156,4 +171,10 @@ pub(super) fn die_with_broker() -> io::Result<()> {
         return Err(io::Error::other("the broker that started this process is gone"));
     }
     Ok(())
+}
+
+/// A worker with a session waits for the next broker. To be called by the thread that has called [`die_with_broker`]: the
+/// kernel keeps the signal for each thread.
+fn outlive_broker() -> io::Result<()> {
+    Ok(set_parent_process_death_signal(None)?)
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::broker::Broker;
+use super::broker::{Broker, Line};
 use crate::board::{DeviceCount, SessionBoard, now};
 use crate::channel::{Done, Head, Kind};
 use crate::turn::{Standing, TurnWord};
@@ -30,8 +30,8 @@ pub(crate) struct Turns {
     asleep: AtomicBool,
     /// Whether the executor has a command that waits for the next turn.
     wanting: AtomicBool,
-    /// Whether the broker knows that.
-    asked: AtomicBool,
+    /// The era of the broker that knows that; 0 if none does.
+    asked: AtomicU64,
     /// When the executor last had nothing to run, in its turn.
     rested: AtomicU64,
     /// That the broker hears of the end of a turn before it hears that the next one is wanted, whichever threads say so.
@@ -68,7 +68,7 @@ impl Turns {
             drained: Condvar::new(),
             asleep: AtomicBool::new(false),
             wanting: AtomicBool::new(false),
-            asked: AtomicBool::new(false),
+            asked: AtomicU64::new(0),
             rested: AtomicU64::new(0),
             telling: Mutex::default(),
         }
@@ -190,8 +190,9 @@ impl Turns {
         }
         let more = self.wanting.load(Ordering::SeqCst);
         let brief = now().saturating_sub(self.rested.load(Ordering::Relaxed)) < BRIEF;
-        self.asked.store(more, Ordering::SeqCst);
-        self.tell(Kind::Done, &Done { used, more, brief }.content());
+        let line = self.broker.line();
+        self.asked.store(if more { line.era } else { 0 }, Ordering::SeqCst);
+        self.tell(&line, Kind::Done, &Done { used, more, brief }.content());
         true
     }
 
@@ -205,11 +206,12 @@ impl Turns {
         self.wanting.store(true, Ordering::SeqCst);
     }
 
-    /// Asks for a turn, if that was not done yet.
+    /// Asks for a turn, if the present broker was not asked yet.
     pub(crate) fn ask(&self) {
         let _telling = self.telling();
-        if !self.asked.swap(true, Ordering::SeqCst) {
-            self.tell(Kind::Wants, &[]);
+        let line = self.broker.line();
+        if self.asked.swap(line.era, Ordering::SeqCst) != line.era {
+            self.tell(&line, Kind::Wants, &[]);
         }
     }
 
@@ -217,8 +219,9 @@ impl Turns {
     pub(crate) fn decline(&self) {
         let _telling = self.telling();
         self.wanting.store(false, Ordering::SeqCst);
-        if self.asked.swap(false, Ordering::SeqCst) {
-            self.tell(Kind::WantsNot, &[]);
+        let line = self.broker.line();
+        if self.asked.swap(0, Ordering::SeqCst) != 0 {
+            self.tell(&line, Kind::WantsNot, &[]);
         }
     }
 
@@ -230,7 +233,7 @@ impl Turns {
     /// There is a turn, which may have come without anybody waiting for it: right after the last one was given back, for
     /// instance. Who did not note that would never ask for another.
     pub(crate) fn notice_turn(&self) {
-        if self.asked.load(Ordering::SeqCst) {
+        if self.asked.load(Ordering::SeqCst) != 0 {
             self.begin_turn(Duration::ZERO);
         }
     }
@@ -238,7 +241,7 @@ impl Turns {
     /// There is a turn, after a wait of so long.
     pub(crate) fn begin_turn(&self, waited: Duration) {
         self.wanting.store(false, Ordering::SeqCst);
-        self.asked.store(false, Ordering::SeqCst);
+        self.asked.store(0, Ordering::SeqCst);
         let mut meter = self.lock();
         meter.turn = meter.total(now());
         drop(meter);
@@ -252,9 +255,11 @@ impl Turns {
         Duration::from_nanos(meter.total(now()).saturating_sub(meter.turn))
     }
 
-    fn tell(&self, kind: Kind, content: &[u8]) {
-        // A broker that cannot be told is gone, and the process goes with it.
-        self.broker.send(Head::new(kind).number(self.place as u64), content);
+    fn tell(&self, line: &Line, kind: Kind, content: &[u8]) {
+        if !line.send(Head::new(kind).number(self.place as u64), content) {
+            // Without a broker there is nobody to wait for.
+            self.word().change(Standing::Nothing, Standing::Resting);
+        }
     }
 
     fn telling(&self) -> MutexGuard<'_, ()> {

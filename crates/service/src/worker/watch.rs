@@ -66,7 +66,7 @@ fn watch(stream: &Stream, stop: &UnixStream, link: &Link) -> ! {
         }
         if !polled[1].revents().is_empty() {
             match link.board().wished() {
-                wish @ Wish::Stop => link.closing(&wish.reason()),
+                wish @ (Wish::Stop | Wish::Drained) => link.closing(&wish.reason()),
                 wish => link.closing_by_policy(&wish.reason()),
             }
             exit_now(exit_code::STOPPED);

@@ -107,7 +107,9 @@ make! {
     status::Inspect { magic, protocol }
     status::EndSession { magic, protocol, session }
     status::SessionEnded { session }
-    status::Status<'a> { version, node, socket, instance, boot_id, tenant, operator, uptime_ns, devices, tenants, sessions, left_out }
+    status::Drain { magic, protocol, mode, grace_ms }
+    status::DrainProgress { sessions, left_ms, draining, done }
+    status::Status<'a> { version, node, socket, instance, boot_id, tenant, operator, draining, uptime_ns, devices, tenants, sessions, left_out }
     status::DeviceStatus<'a> { id, name, platform, memory, used, promised, sessions, busy_ns, sensors }
     status::Sensors { celsius, milliwatts, core_mhz, memory_mhz, busy_percent, memory_used }
     status::TenantStatus<'a> { name, sessions, refused, counts, devices }
@@ -199,11 +201,11 @@ make! {
     reply::Timers { device_ns, host_ns }
 }
 
-make_enums! { handshake::Compression, request::Kind, request::Target, request::ArgForm, reply::ArgKind, status::Stage }
+make_enums! { handshake::Compression, request::Kind, request::Target, request::ArgForm, reply::ArgKind, status::Stage, status::DrainMode }
 
 messages! {
     handshake::Handshake {
-        Hello, Welcome, Refused, Ping, Pong, ShareMemory, Join, Joined, Inspect, Status, EndSession, SessionEnded,
+        Hello, Welcome, Refused, Ping, Pong, ShareMemory, Join, Joined, Inspect, Status, EndSession, SessionEnded, Drain, DrainProgress,
     }
     request::Request {
         Stage, Release, Query, CreateContext, CreateQueue, CreateBuffer, CreateSubBuffer, CreateImage, CreatePipe, CreateSampler, CreateUserEvent, SetUserEventStatus, CreateSubDevices, ImageFormats, DeviceTimers, SetDefaultDeviceQueue, Check, WatchEvent, CreateProgramWithSource, CreateProgramWithIl, CreateProgramWithBinaries, CreateProgramWithBuiltInKernels, SetSpecializationConstant, StoreFile, MakeTree, Build, Compile, Link, ProgramBinaries, CreateKernel, CloneKernel, SetArgs, RunKernel, ReadBuffer, ReadRect, ReadImage, WriteBuffer, WriteRect, WriteImage, CopyBuffer, CopyRect, CopyImage, CopyImageToBuffer, CopyBufferToImage, FillBuffer, FillImage, Migrate, Marker, Barrier, Finish,
