@@ -399,7 +399,7 @@ pub(crate) mod tests {
                 .collect(),
             left_out: 0,
         };
-        own(&Address::Tcp { host: "node7".to_owned(), port: 7701 }, &status)
+        own(&Address::tcp("node7", 7701), &status)
     }
 
     #[test]

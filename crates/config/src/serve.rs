@@ -42,7 +42,7 @@ impl Default for ServeConfig {
     /// knows.
     fn default() -> Self {
         ServeConfig {
-            listen: vec![Address::Tcp { host: "127.0.0.1".to_owned(), port: 7701 }],
+            listen: vec![Address::tcp("127.0.0.1", 7701)],
             local_socket: true,
             platforms: Vec::new(),
             devices: Vec::new(),

@@ -133,7 +133,7 @@ impl Private {
             }
             None => None,
         };
-        let any_port = Address::Tcp { host: "127.0.0.1".to_owned(), port: 0 };
+        let any_port = Address::tcp("127.0.0.1", 0);
         let kept = keeper::start(directory, Duty::Service(Serving { listen: vec![any_port], policy, warm }))?;
         Ok(Private { place: Place { driver, directory: kept.directory }, socket, tcp: kept.addresses })
     }

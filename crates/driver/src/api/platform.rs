@@ -167,7 +167,7 @@ impl ServiceNode {
     /// The host and the port, or a socket's path and 0.
     pub(crate) fn host_and_port(&self) -> (String, u16) {
         match &self.facts.address {
-            telecl_net::Address::Tcp { host, port } => (host.clone(), *port),
+            telecl_net::Address::Tcp { host, port, .. } => (host.clone(), *port),
             telecl_net::Address::Unix(path) => (path.display().to_string(), 0),
         }
     }
