@@ -10,6 +10,7 @@
 //! This crate opens no connection and prints nothing.
 #![forbid(unsafe_code)]
 
+mod credentials;
 mod driver;
 mod environment;
 mod error;
@@ -19,6 +20,7 @@ mod serve;
 mod settings;
 mod value;
 
+pub use credentials::{CredentialFiles, ServiceCredentialFiles};
 pub use driver::DriverConfig;
 pub use environment::Environment;
 pub use error::ConfigError;
@@ -26,7 +28,7 @@ pub use file::{line_at, read_text};
 pub use nearest::nearest;
 pub use serve::ServeConfig;
 pub use settings::{KEYS, Key, Source, in_file_order};
-pub use value::{StreamCount, parse_duration, parse_metrics_address};
+pub use value::{Audit, StreamCount, parse_duration, parse_metrics_address};
 
 /// A service's address, as it stands in `services` and `listen`.
 pub use telecl_net::Address;

@@ -13,7 +13,7 @@ use crate::error::ConfigError;
 use crate::file::{self, Found, line_at};
 use crate::nearest::nearest;
 use crate::value::{
-    AccountingFile, CacheDir, Count, Listen, MetricsAddress, Names, PolicyFile, Services, Size, StreamCount, Value,
+    AccountingFile, AuditPlace, CacheDir, Count, CredentialFile, Listen, MetricsAddress, Name, Names, PolicyFile, Services, Size, StreamCount, Value,
     table,
 };
 
@@ -96,6 +96,12 @@ settings! {
     shared_memory: bool, "", "TELECL_SHARED_MEMORY";
     compression: Compression, "", "TELECL_COMPRESSION";
     streams: StreamCount, "", "TELECL_STREAMS";
+    ca: CredentialFile, "", "TELECL_CA";
+    certificate: CredentialFile, "", "TELECL_CERTIFICATE";
+    key: CredentialFile, "", "TELECL_KEY";
+    token: CredentialFile, "", "TELECL_TOKEN";
+    secret: CredentialFile, "", "TELECL_SECRET";
+    insecure: bool, "", "TELECL_INSECURE";
     debug: bool, "", "TELECL_DEBUG";
     listen: Listen, "serve", "TELECL_LISTEN";
     local_socket: bool, "serve", "TELECL_LOCAL_SOCKET";
@@ -109,6 +115,16 @@ settings! {
     metrics: MetricsAddress, "serve", "TELECL_METRICS";
     accounting: AccountingFile, "serve", "TELECL_ACCOUNTING";
     serve_compression ("compression"): Compression, "serve", "TELECL_SERVE_COMPRESSION";
+    serve_certificate ("certificate"): CredentialFile, "serve", "TELECL_SERVE_CERTIFICATE";
+    serve_key ("key"): CredentialFile, "serve", "TELECL_SERVE_KEY";
+    client_ca: CredentialFile, "serve", "TELECL_CLIENT_CA";
+    token_keys: CredentialFile, "serve", "TELECL_TOKEN_KEYS";
+    revoked: CredentialFile, "serve", "TELECL_REVOKED";
+    serve_secret ("secret"): CredentialFile, "serve", "TELECL_SERVE_SECRET";
+    secret_tenant: Name, "serve", "TELECL_SECRET_TENANT";
+    require_credentials: bool, "serve", "TELECL_REQUIRE_CREDENTIALS";
+    serve_insecure ("insecure"): bool, "serve", "TELECL_SERVE_INSECURE";
+    audit: AuditPlace, "serve", "TELECL_AUDIT";
 }
 
 impl Settings {
