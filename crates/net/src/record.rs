@@ -350,10 +350,11 @@ impl Opener {
         self.raw.len()
     }
 
-    /// Puts plaintext there that was taken before.
-    fn put_back(&mut self, plain: &[u8]) -> Option<()> {
-        self.room(0).get_mut(..plain.len())?.copy_from_slice(plain);
-        (self.plain, self.raw) = (0..plain.len(), plain.len()..plain.len());
+    /// Puts plaintext before what there is; `None` if records wait that have not been opened, or it is too much.
+    pub(crate) fn put_back(&mut self, plain: &[u8]) -> Option<()> {
+        let all = [plain, &self.buffer[self.plain.clone()]].concat();
+        self.raw.is_empty().then(|| self.room(0))?.get_mut(..all.len())?.copy_from_slice(&all);
+        (self.plain, self.raw) = (0..all.len(), all.len()..all.len());
         Some(())
     }
 

@@ -190,6 +190,12 @@ impl Stream {
         self.crypt.as_ref().is_some_and(|crypt| crypt.opener().has_some())
     }
 
+    /// Gives back what was just taken from an encrypted connection by [`Stream::receive_until`]: it comes next.
+    pub fn put_back(&self, bytes: &[u8]) -> io::Result<()> {
+        let taken = self.crypt.as_ref().and_then(|crypt| crypt.opener().put_back(bytes));
+        taken.ok_or_else(|| io::ErrorKind::InvalidInput.into())
+    }
+
     /// Takes what [`Stream::has_received`] found, without a system call; `None` if that is nothing.
     pub(crate) fn take_received(&self, target: &mut [u8]) -> io::Result<Option<usize>> {
         let Some(crypt) = &self.crypt else { return Ok(None) };

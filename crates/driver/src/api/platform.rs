@@ -12,7 +12,7 @@ use super::device::Device;
 use super::extensions::{offered_list, offered_text};
 use super::info::{InfoValue, c_string};
 use crate::registry::{Handle, lock};
-use crate::session::{InfoTable, Node, NodePlatform, Session, connect, connect_all};
+use crate::session::{Asking, InfoTable, Node, NodePlatform, Session, connect, connect_all};
 use crate::{log, process};
 
 /// A vendor's platform on a service.
@@ -68,9 +68,10 @@ fn discover() -> Vec<Platform> {
         return Vec::new();
     }
     let mut found = Vec::new();
-    for (address, result) in connect_all(&config.services, config.connect_timeout, config.compression) {
+    for (address, result) in connect_all(&config.services, &Asking::of(&config)) {
         match result {
             Ok(node_and_session) => found.push(node_and_session),
+            Err(error) if error.is_for_user() => log::error(format_args!("no service at {address}: {error}")),
             Err(error) => log::debug(format_args!("no service at {address}: {error}")),
         }
     }
@@ -108,9 +109,9 @@ impl ServiceNode {
         if process::is_exiting() {
             return Err(ClError(CL_DEVICE_NOT_AVAILABLE));
         }
-        let DriverConfig { connect_timeout, compression, .. } = self.config;
-        let (now, session) = connect(&self.facts.address, connect_timeout, compression).map_err(|error| {
-            log::debug(format_args!("no service at {}: {error}", self.facts.address));
+        let (now, session) = connect(&self.facts.address, &Asking::of(&self.config)).map_err(|error| {
+            let say = if error.is_for_user() { log::error } else { log::debug };
+            say(format_args!("no service at {}: {error}", self.facts.address));
             ClError(CL_DEVICE_NOT_AVAILABLE)
         })?;
         if !has_all(&now, &offered_by(self)) {
@@ -132,7 +133,7 @@ impl ServiceNode {
         let possible = self.config.shared_memory && *same_node && !socket.is_empty() && *address != local;
         // In another container the path may be missing, or stand for another service.
         let found = if possible && Path::new(socket).exists() {
-            connect(&local, self.config.connect_timeout, self.config.compression).ok()
+            connect(&local, &Asking::of(&self.config)).ok()
         } else {
             None
         };

@@ -141,7 +141,7 @@ fn attend(
     // Each tenant is a trust domain: what a worker stores is code that others would run.
     let cache = broker.cache.client(begin.session, tenant.as_str(), Arc::clone(&mailbox));
     if let Some(socket) = socket {
-        channel.hand_over(begin, socket.as_fd(), memfd.as_fd())?;
+        channel.hand_over(begin, socket, memfd.as_fd())?;
     }
     drop(memfd);
     loop {
@@ -175,7 +175,8 @@ fn attend(
         }
         if ready[2] && begun {
             for (stream, socket) in joins.take() {
-                channel.send_with(Head::new(Kind::Join).number(stream.into()), &[], &[socket.as_fd()])?;
+                let head = Head::new(Kind::Join).number(stream.into());
+                channel.send_with(head, &socket.encryption()?, &[socket.as_fd()])?;
             }
         }
         if ready[0] {
