@@ -62,7 +62,15 @@ fn frame<'a, M: Message<'a>>(message: &M) -> Vec<u8> {
 
 fn hello(protocol: u32) -> Vec<u8> {
     let compression = Compression::Auto;
-    frame(&Hello { magic: MAGIC, protocol, version: "0.0.0", program: "faults", pid: 1, compression, credential: Credential::NONE })
+    frame(&Hello {
+        magic: MAGIC,
+        protocol,
+        version: "0.0.0",
+        program: "faults",
+        pid: 1,
+        compression,
+        credential: Credential::NONE,
+    })
 }
 
 /// Reads until the other side closes or resets; panics if it does neither in time.

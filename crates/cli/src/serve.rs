@@ -115,7 +115,9 @@ pub(crate) fn run(settings: ServeSettings, ready: impl FnOnce(&[Address])) -> Ou
     match telecl_service::serve(settings, ready) {
         Ok(()) => Ok(Exit::Ok),
         Err(ServeError::Policy(error)) => Err(Failure::new(Exit::Usage, error, "Check it: telecl policy check FILE")),
-        Err(error @ (ServeError::Open { .. } | ServeError::Credentials(_))) => Err(Failure::new(Exit::Usage, error, "")),
+        Err(error @ (ServeError::Open { .. } | ServeError::Credentials(_))) => {
+            Err(Failure::new(Exit::Usage, error, ""))
+        }
         // Its messages end with what to do.
         Err(error) => Err(Failure::new(Exit::Failed, error, "")),
     }

@@ -13,8 +13,8 @@ use crate::error::ConfigError;
 use crate::file::{self, Found, line_at};
 use crate::nearest::nearest;
 use crate::value::{
-    AccountingFile, AuditPlace, CacheDir, Count, CredentialFile, Listen, MetricsAddress, Name, Names, PolicyFile, Services, Size, StreamCount, Value,
-    table,
+    AccountingFile, AuditPlace, CacheDir, Count, CredentialFile, Listen, MetricsAddress, Name, Names, PolicyFile,
+    Services, Size, StreamCount, Value, table,
 };
 
 /// A key of the configuration.

@@ -107,9 +107,12 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("secret");
         fs::write(&path, "x").unwrap();
-        for (mode, public, group, owner) in
-            [(0o600, true, true, true), (0o640, true, true, false), (0o644, true, false, false), (0o620, true, false, false)]
-        {
+        for (mode, public, group, owner) in [
+            (0o600, true, true, true),
+            (0o640, true, true, false),
+            (0o644, true, false, false),
+            (0o620, true, false, false),
+        ] {
             fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
             let taken = |privacy| read(&path, privacy).is_ok();
             let all = [taken(Privacy::Public), taken(Privacy::Group), taken(Privacy::Owner)];

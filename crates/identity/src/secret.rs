@@ -116,8 +116,11 @@ mod tests {
 
     #[test]
     fn a_proof_holds_for_its_side_its_numbers_and_its_connection_only() {
-        let (ours, same, other) =
-            (secret(&"s".repeat(32)).unwrap(), secret(&format!("{}\n", "s".repeat(32))).unwrap(), secret(&"t".repeat(40)).unwrap());
+        let (ours, same, other) = (
+            secret(&"s".repeat(32)).unwrap(),
+            secret(&format!("{}\n", "s".repeat(32))).unwrap(),
+            secret(&"t".repeat(40)).unwrap(),
+        );
         let (driver, service, binding) = ([1; 32], [2; 32], [3; 32]);
         let proof = ours.prove_service(&driver, &service, &binding);
         assert!(same.is_service(&proof, &driver, &service, &binding));

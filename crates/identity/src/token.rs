@@ -72,7 +72,9 @@ pub enum TokenError {
     Elsewhere(String),
     #[error("the token was revoked; ask for a new one")]
     Revoked,
-    #[error("the token has been used as often as it may be; if that was not you, somebody else has it: have it revoked")]
+    #[error(
+        "the token has been used as often as it may be; if that was not you, somebody else has it: have it revoked"
+    )]
     Replayed,
 }
 

@@ -130,8 +130,7 @@ impl Key {
     fn take(reader: &mut Reader<'_>) -> Option<Key> {
         let suite = Suite::of_number(Field::take(reader).ok()?)?;
         let bytes: &[u8] = Field::take(reader).ok()?;
-        let (iv, sequence, chain) =
-            (Field::take(reader).ok()?, Field::take(reader).ok()?, Field::take(reader).ok()?);
+        let (iv, sequence, chain) = (Field::take(reader).ok()?, Field::take(reader).ok()?, Field::take(reader).ok()?);
         Key::new(suite, bytes, iv, sequence, chain)
     }
 }
@@ -363,7 +362,7 @@ impl Opener {
         let raw = &self.buffer[self.raw.clone()];
         let Some(head) = raw.first_chunk::<HEAD>() else { return Ok(Err(HEAD - raw.len())) };
         let length = HEAD + usize::from(u16::from_be_bytes([head[3], head[4]]));
-        if head[0] != APPLICATION_DATA || length < HEAD + TAIL || length > LONGEST {
+        if head[0] != APPLICATION_DATA || !(HEAD + TAIL..=LONGEST).contains(&length) {
             return Err(broken("the peer sent something that is no encrypted record"));
         }
         Ok(if raw.len() < length { Err(length - raw.len()) } else { Ok(length) })
@@ -380,7 +379,8 @@ impl Opener {
         let head: [u8; HEAD] = (&*head).try_into().map_err(io::Error::other)?;
         let nonce = self.key.nonce();
         let opened = self.key.aead.open_in_place(nonce, Aad::from(head), sealed);
-        let opened = opened.map_err(|_| broken("a record of the peer was changed on its way, or is not the next one"))?;
+        let opened =
+            opened.map_err(|_| broken("a record of the peer was changed on its way, or is not the next one"))?;
         // Behind the content its type, and then as many zeros as the peer likes.
         let end = opened.iter().rposition(|byte| *byte != 0);
         let end = end.ok_or_else(|| broken("the peer sent a record without a type"))?;

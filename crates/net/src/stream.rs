@@ -221,9 +221,7 @@ impl Stream {
                 Fetch::Some => (room.len(), RecvFlags::empty()),
                 Fetch::Now => (room.len(), RecvFlags::DONTWAIT),
                 // Records of so much plaintext are not shorter than this, so all of it will come.
-                Fetch::All => {
-                    ((target.len() + OVERHEAD).saturating_sub(waiting).max(missing), RecvFlags::WAITALL)
-                }
+                Fetch::All => ((target.len() + OVERHEAD).saturating_sub(waiting).max(missing), RecvFlags::WAITALL),
                 Fetch::Until(deadline) => {
                     wait_readable(&self.fd, deadline)?;
                     (missing, RecvFlags::empty())
@@ -529,7 +527,9 @@ impl Listener {
     /// Whether other machines can connect.
     pub fn is_open(&self) -> bool {
         match self {
-            Listener::Tcp(listener) => listener.local_addr().is_ok_and(|local| !local.ip().to_canonical().is_loopback()),
+            Listener::Tcp(listener) => {
+                listener.local_addr().is_ok_and(|local| !local.ip().to_canonical().is_loopback())
+            }
             Listener::Unix { .. } => false,
         }
     }

@@ -404,9 +404,9 @@ impl TlsServer {
         let (Some(clients), [first, rest @ ..]) = (&self.clients, chain) else { return ClientCertificate::None };
         match clients.verify_client_cert(first, rest, UnixTime::now()) {
             Ok(_) => ClientCertificate::Valid(first.clone().into_owned()),
-            Err(rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer | CertificateError::BadSignature)) => {
-                ClientCertificate::UnknownAuthority
-            }
+            Err(rustls::Error::InvalidCertificate(
+                CertificateError::UnknownIssuer | CertificateError::BadSignature,
+            )) => ClientCertificate::UnknownAuthority,
             Err(rustls::Error::InvalidCertificate(
                 CertificateError::Expired | CertificateError::ExpiredContext { .. },
             )) => ClientCertificate::Invalid("it has expired".to_owned()),

@@ -141,7 +141,10 @@ impl Private {
         let secret = directory.path().join("secret");
         telecl_identity::pki::make_secret(&secret)?;
         let any_port = Address::tcp("127.0.0.1", 0);
-        let kept = keeper::start(directory, Duty::Service(Serving { listen: vec![any_port], policy, secret: Some(secret.clone()), warm }))?;
+        let kept = keeper::start(
+            directory,
+            Duty::Service(Serving { listen: vec![any_port], policy, secret: Some(secret.clone()), warm }),
+        )?;
         Ok(Private { place: Place { driver, directory: kept.directory }, socket, tcp: kept.addresses, secret })
     }
 

@@ -132,16 +132,22 @@ impl ServiceNode {
         let local = Address::Unix(socket.into());
         let possible = self.config.shared_memory && *same_node && !socket.is_empty() && *address != local;
         // In another container the path may be missing, or stand for another service.
-        let found = if possible && Path::new(socket).exists() {
-            connect(&local, &Asking::of(&self.config)).ok()
-        } else {
-            None
-        };
+        let found =
+            if possible && Path::new(socket).exists() { connect(&local, &Asking::of(&self.config)).ok() } else { None };
         match found {
             // There the program is its user, whom a policy may allow less than those who come over the network.
             Some((node, nearer)) if node.instance == self.facts.instance => {
-                if has_all(&node, &offered_by(self)) {
+                // Who has shown who it is stays that.
+                let same = self.facts.tenant == "anonymous" || self.facts.tenant == node.tenant;
+                if same && has_all(&node, &offered_by(self)) {
                     return nearer;
+                }
+                if !same {
+                    let (ours, theirs) = (&self.facts.tenant, &node.tenant);
+                    log::debug(format_args!(
+                        "{local} knows this program as {theirs}, not as {ours}: {address} is used"
+                    ));
+                    return Arc::clone(session);
                 }
                 log::debug(format_args!("{local} does not offer all devices of {address}, which is used instead"));
                 Arc::clone(session)

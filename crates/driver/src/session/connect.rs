@@ -28,6 +28,8 @@ pub(crate) struct Node {
     pub(crate) socket: String,
     /// Tells one run of a service from all others.
     pub(crate) instance: u64,
+    /// Whom the service takes this program for.
+    pub(crate) tenant: String,
     /// Sessions for each device, in thousandths; 0 if programs are not to spread by it.
     pub(crate) load: u64,
     pub(crate) platforms: Vec<NodePlatform>,
@@ -165,10 +167,7 @@ type Connected = (Node, Arc<Session>);
 
 /// Connects to all services at once and waits no longer than it may for the slowest.
 /// The result has the order of `addresses`.
-pub(crate) fn connect_all(
-    addresses: &[Address],
-    asking: &Asking,
-) -> Vec<(Address, Result<Connected, HandshakeError>)> {
+pub(crate) fn connect_all(addresses: &[Address], asking: &Asking) -> Vec<(Address, Result<Connected, HandshakeError>)> {
     if let [address] = addresses {
         // No thread for the common case, unless a name must be resolved, which knows no deadline.
         if is_numeric(address) {
@@ -243,6 +242,7 @@ pub(crate) fn connect(address: &Address, asking: &Asking) -> Result<Connected, H
                     same_node: welcome.boot_id != [0; 16] && welcome.boot_id == boot_id(),
                     socket: welcome.socket.to_owned(),
                     instance: welcome.instance,
+                    tenant: welcome.tenant.to_owned(),
                     load: if welcome.by_load { mean_load(&welcome.loads) } else { 0 },
                     platforms: welcome
                         .platforms

@@ -95,7 +95,9 @@ impl Audit {
         drop(state);
         match written {
             Ok(()) if failed_before => info!("the audit is written again"),
-            Err(error) if !failed_before => warn!(?target, %error, "cannot write the audit; the service goes on without"),
+            Err(error) if !failed_before => {
+                warn!(?target, %error, "cannot write the audit; the service goes on without")
+            }
             _ => {}
         }
     }
@@ -123,9 +125,7 @@ impl State {
 fn append(target: &Target, line: &str) -> io::Result<()> {
     match target {
         Target::Stderr => io::stderr().write_all(line.as_bytes()),
-        Target::File(path) => {
-            OpenOptions::new().append(true).create(true).open(path)?.write_all(line.as_bytes())
-        }
+        Target::File(path) => OpenOptions::new().append(true).create(true).open(path)?.write_all(line.as_bytes()),
     }
 }
 

@@ -151,7 +151,11 @@ fn read(files: &ServiceCredentialFiles, before: Option<&TlsServer>) -> Result<Kn
     let secret = files.secret.as_deref().map(Secret::load).transpose().map_err(|error| error.to_string())?;
     let tls = match (&files.certificate, &files.key) {
         (Some(certificate), Some(key)) => {
-            let made = TlsServer::new(certificates(certificate).map_err(text)?, private_key(key).map_err(text)?, clients.as_ref());
+            let made = TlsServer::new(
+                certificates(certificate).map_err(text)?,
+                private_key(key).map_err(text)?,
+                clients.as_ref(),
+            );
             Some(made.map_err(|error| format!("{} and {}: {error}", certificate.display(), key.display()))?)
         }
         (Some(_), None) => return Err("certificate is set, and key is not: a certificate needs its key".to_owned()),

@@ -342,7 +342,15 @@ mod tests {
 
     fn hello(protocol: u32) -> Hello<'static> {
         let compression = Compression::Always;
-        Hello { magic: MAGIC, protocol, version: "0.1.0", program: "evil\nname", pid: 7, compression, credential: Credential::NONE }
+        Hello {
+            magic: MAGIC,
+            protocol,
+            version: "0.1.0",
+            program: "evil\nname",
+            pid: 7,
+            compression,
+            credential: Credential::NONE,
+        }
     }
 
     #[test]

@@ -200,7 +200,8 @@ fn challenge(secret: &Secret, theirs: &[u8; NONCE], stream: &Stream, deadline: I
     let ours: [u8; NONCE] = telecl_identity::random().map_err(failed)?;
     let binding = stream.binding();
     let proof = secret.prove_service(theirs, &ours, &binding);
-    let sent = stream.try_clone().and_then(|stream| FrameSender::new(stream).send(&Challenge { nonce: ours, proof }, &[]));
+    let sent =
+        stream.try_clone().and_then(|stream| FrameSender::new(stream).send(&Challenge { nonce: ours, proof }, &[]));
     sent.map_err(failed)?;
     let response = match read_response(stream, deadline) {
         Ok(Some(response)) => response,
@@ -232,8 +233,8 @@ fn user_name(passwd: &[u8], uid: u32) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use telecl_config::ServiceCredentialFiles;
     use std::os::unix::net::UnixStream;
+    use telecl_config::ServiceCredentialFiles;
 
     use super::*;
 

@@ -214,7 +214,8 @@ impl Admitted {
         let mut narrowed = None;
         if let Some(claims) = &identity.claims {
             let patterns = claims.devices()?;
-            let meant = |id: &u64| broker.offer.facts(*id).is_some_and(|facts| patterns.iter().any(|p| p.matches(&facts)));
+            let meant =
+                |id: &u64| broker.offer.facts(*id).is_some_and(|facts| patterns.iter().any(|p| p.matches(&facts)));
             devices.retain(|id| patterns.is_empty() || meant(id));
             narrowed = claims.memory;
         }

@@ -202,7 +202,7 @@ make! {
     reply::Timers { device_ns, host_ns }
 }
 
-make_enums! { handshake::Compression, request::Kind, request::Target, request::ArgForm, reply::ArgKind, status::Stage }
+make_enums! { handshake::Compression, handshake::CredentialKind, request::Kind, request::Target, request::ArgForm, reply::ArgKind, status::Stage }
 
 messages! {
     handshake::Handshake {
