@@ -88,13 +88,16 @@ fn attend(stream: Stream, peer: String, stranger: Stranger) {
     let found = identify(&broker, &arrival, &shown, deadline);
     drop(stranger);
     let link = arrival.link();
-    let admitted = found.map_err(|refusal| (None, refusal)).and_then(|identity| {
-        let admitted = Admitted::find(&broker, &arrival.stream, &identity);
-        admitted.map_err(|refusal| (Some(identity), refusal))
-    });
+    let (identity, admitted) = match found {
+        Ok(identity) => {
+            let admitted = Admitted::find(&broker, &arrival.stream, &identity);
+            (Some(identity), admitted)
+        }
+        Err(refusal) => (None, Err(refusal)),
+    };
     let admitted = match admitted {
         Ok(admitted) => admitted,
-        Err((identity, refusal)) => {
+        Err(refusal) => {
             broker.counters.failed(if identity.is_some() { Failure::NoDevice } else { Failure::Credential });
             let tenant = identity.as_ref().map_or("unknown", |identity| identity.tenant.as_str());
             let Refusal { code, text } = &refusal;
