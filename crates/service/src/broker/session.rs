@@ -101,7 +101,7 @@ fn attend(stream: Stream, peer: String, stranger: Stranger) {
             broker.counters.failed(if identity.is_some() { Failure::NoDevice } else { Failure::Credential });
             let tenant = identity.as_ref().map_or("unknown", |identity| identity.tenant.as_str());
             let Refusal { code, text } = &refusal;
-            warn!(tenant, peer, program = caller.program, pid = caller.pid, reason = text, code, "session refused");
+            warn!(%tenant, peer, program = caller.program, pid = caller.pid, reason = text, code, "session refused");
             let subject = Subject { peer: &peer, link, identity: identity.as_ref(), program };
             broker.audit.write(Wanted::Session, &subject, Outcome::Refused(&refusal), &broker.offer);
             return refuse(arrival.stream, text, timeout);
