@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
 use system_tests::{Bench, Ended, Link, Running, SOON, Service, run, wait_until};
-use telecl_wire::handshake::{Compression, Hello, MAGIC};
+use telecl_wire::handshake::{Compression, Credential, Hello, MAGIC};
 use telecl_wire::request::Message;
 use telecl_wire::{Header, PROTOCOL_VERSION, encode};
 use zerocopy::IntoBytes;
@@ -35,6 +35,7 @@ fn hello() -> Vec<u8> {
         program: "crowd",
         pid: 1,
         compression: Compression::Off,
+        credential: Credential::NONE,
     };
     let body = encode(&hello);
     [Header::new(Hello::OPCODE, body.len(), 0).as_bytes(), &body].concat()

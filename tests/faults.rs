@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use system_tests::{Bench, Link, SOON, Service, is_alive, wait_until};
-use telecl_wire::handshake::{Compression, Hello, MAGIC, Refused};
+use telecl_wire::handshake::{Compression, Credential, Hello, MAGIC, Refused};
 use telecl_wire::request::{CreateProgramWithSource, Message};
 use telecl_wire::{Header, PROTOCOL_VERSION, decode, encode};
 use tempfile::TempDir;
@@ -62,7 +62,15 @@ fn frame<'a, M: Message<'a>>(message: &M) -> Vec<u8> {
 
 fn hello(protocol: u32) -> Vec<u8> {
     let compression = Compression::Auto;
-    frame(&Hello { magic: MAGIC, protocol, version: "0.0.0", program: "faults", pid: 1, compression })
+    frame(&Hello {
+        magic: MAGIC,
+        protocol,
+        version: "0.0.0",
+        program: "faults",
+        pid: 1,
+        compression,
+        credential: Credential::NONE,
+    })
 }
 
 /// Reads until the other side closes or resets; panics if it does neither in time.

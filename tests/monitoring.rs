@@ -355,7 +355,9 @@ fn the_page_answers_what_it_knows_and_there_is_none_unless_it_is_wanted() {
     let address = metrics_address(&watched.service);
     assert_eq!(get(&address, "/healthz").1, "ok\n");
     assert!(get(&address, "/").0.starts_with("HTTP/1.1 404"));
-    assert_eq!(watched.metrics()["telecl_service_info{version=\"0.1.0\",protocol=\"3\"}"], 1.0);
+    let protocol = telecl_wire::PROTOCOL_VERSION;
+    let info = format!("telecl_service_info{{version=\"0.1.0\",protocol=\"{protocol}\"}}");
+    assert_eq!(watched.metrics()[&info], 1.0);
     // Two who say nothing keep nobody waiting.
     let _silent: Vec<_> = (0..2).map(|_| std::net::TcpStream::connect(&address).unwrap()).collect();
     assert_eq!(get(&address, "/healthz").1, "ok\n");

@@ -107,6 +107,18 @@ impl Running {
         assert!(self.await_line(wanted, limit), "no line {wanted:?} within {limit:?}; printed: {:?}", self.seen);
     }
 
+    /// As [`Running::expect_line`], for a line that begins so.
+    pub fn expect_beginning(&mut self, wanted: &str, limit: Duration) {
+        let deadline = Instant::now() + limit;
+        while let Ok(line) = self.lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+            self.seen.push_str(&line);
+            if line.starts_with(wanted) {
+                return;
+            }
+        }
+        panic!("no line that begins with {wanted:?} within {limit:?}; printed: {:?}", self.seen);
+    }
+
     /// Waits until the process prints exactly this line; `false` if it ends before, or prints none for so long.
     pub fn await_line(&mut self, wanted: &str, limit: Duration) -> bool {
         let deadline = Instant::now() + limit;

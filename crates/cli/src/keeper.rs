@@ -39,6 +39,8 @@ pub(crate) struct Serving {
     /// Where it listens besides its private address.
     pub(crate) listen: Vec<Address>,
     pub(crate) policy: Option<PathBuf>,
+    /// With a secret it speaks TLS too; nobody has to know it.
+    pub(crate) secret: Option<PathBuf>,
     /// Starts workers ahead, as `telecl serve` does: it is for several programs.
     pub(crate) warm: bool,
 }
@@ -56,11 +58,12 @@ pub(crate) struct Kept {
 pub(crate) fn start(directory: TempDir, duty: Duty) -> Result<Kept, Failure> {
     let pid = process::id().try_into().unwrap_or_default();
     let serve = matches!(duty, Duty::Service(_));
-    let Serving { listen, policy, warm } = match duty {
+    let Serving { listen, policy, secret, warm } = match duty {
         Duty::Directory => Serving::default(),
         Duty::Service(serving) => serving,
     };
-    let args = KeepArgs { pid, directory: directory.path().to_owned(), serve, listen, policy, warm, detached: false };
+    let (directory_path, detached) = (directory.path().to_owned(), false);
+    let args = KeepArgs { pid, directory: directory_path, serve, listen, policy, secret, warm, detached };
     let mut command = keep_command(&args)?;
     let failed =
         |error: io::Error| Failure::new(Exit::Failed, format!("cannot start the keeper process: {error}"), "Try again");
@@ -125,6 +128,9 @@ fn keep_command(args: &KeepArgs) -> Result<Command, Failure> {
     if let Some(policy) = &args.policy {
         command.arg("--policy").arg(policy);
     }
+    if let Some(secret) = &args.secret {
+        command.arg("--secret").arg(secret);
+    }
     if args.warm {
         command.arg("--warm");
     }
@@ -146,6 +152,8 @@ fn keep_service(pid: Pid, args: &KeepArgs) -> Outcome {
     let ServeConfig { cache_dir, cache_size, compression, warm_workers, .. } = config;
     (settings.cache_dir, settings.cache_size, settings.compression) = (cache_dir, cache_size, compression);
     settings.policy.clone_from(&args.policy);
+    settings.credentials.secret.clone_from(&args.secret);
+    settings.credentials.require = Some(false);
     if args.warm {
         // Otherwise there is one program and one session: no worker is started ahead for a second.
         settings.warm_workers = warm_workers;

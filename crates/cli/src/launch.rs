@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use telecl_config::Address;
 use tempfile::TempDir;
 
+use crate::credentials;
 use crate::exit::{Exit, Failure};
 
 /// The name of the driver's library.
@@ -89,14 +90,16 @@ pub(crate) fn private_address(directory: &Path) -> Address {
 /// The variables for a program whose loader is to find only our driver, and whose driver only these services.
 pub(crate) fn variables(directory: &Path, driver: &Path, services: &[Address]) -> Vec<(&'static str, OsString)> {
     let services = services.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
-    vec![
+    let mut variables = vec![
         // A directory, which both ocl-icd and the Khronos loader take instead of /etc/OpenCL/vendors.
         ("OCL_ICD_VENDORS", vendors(directory).into()),
         // The Khronos loader adds these libraries to those it finds in the directory. It knows one that it
         // has already; setting the variable replaces a list that the user may have.
         ("OCL_ICD_FILENAMES", driver.into()),
         ("TELECL_SERVICES", services.into()),
-    ]
+    ];
+    variables.extend(credentials::variables());
+    variables
 }
 
 #[cfg(test)]

@@ -1,10 +1,11 @@
-//! The `telecl` command: serve, devices, run, top, sessions, drain, doctor, bench, policy.
+//! The `telecl` command: serve, devices, run, top, sessions, drain, doctor, bench, policy, pki, token, secret.
 //!
 //! Each subcommand is a module with a function of its name. All of them end in an [`exit::Outcome`];
 //! only `main` turns it into a message and an exit code.
 #![forbid(unsafe_code)]
 
 mod bench;
+mod credentials;
 mod devices;
 mod doctor;
 mod drain;
@@ -12,6 +13,7 @@ mod exit;
 mod human;
 mod keeper;
 mod launch;
+mod pki;
 mod policy;
 mod probe;
 mod run;
@@ -38,7 +40,7 @@ use telecl_config::{Address, Confine};
     after_help = "\
 Examples:
   telecl serve                             offer this machine's devices to programs on this machine
-  telecl serve --listen 10.0.0.7:7701      offer them to a trusted network
+  telecl serve --listen 10.0.0.7:7701 ...  offer them to a network, with credentials (telecl serve --help)
   telecl devices --on node7,node8          what do these services offer, and how far away are they?
   telecl run --on node7 -- clinfo -l       run a program on the devices of node7
   telecl run -- hashcat -b -m 1400         run it over a private service on this machine
@@ -50,9 +52,11 @@ Examples:
   telecl bench share -- hashcat ...        several copies of a program at once, directly and through telecl
   telecl bench tenants                     how fairly do tenants share a device?
   telecl policy check policy.toml          is this policy right, and what does a tenant get?
+  telecl pki init --name node7             make a CA, a certificate for the service, and a key for tokens
+  telecl token create --tenant red --for 8h  make a token for a tenant
 
-There is no authentication yet: whoever can connect to a service can use its devices. Listen on
-loopback, on Unix sockets, or on a network that you trust.
+Connections to other machines are encrypted, and a service that they can reach wants to know who
+connects: docs/credentials.md says how to set that up in five minutes.
 
 Exit codes:
   0    all went well
@@ -81,6 +85,9 @@ enum Subcommands {
     Doctor(DoctorArgs),
     Bench(Box<bench::BenchArgs>),
     Policy(policy::PolicyArgs),
+    Pki(pki::PkiArgs),
+    Token(pki::TokenArgs),
+    Secret(pki::SecretArgs),
     /// One session's OpenCL, started by `telecl serve`.
     #[command(hide = true)]
     Worker(WorkerArgs),
@@ -113,8 +120,11 @@ Examples:
   telecl serve --policy /etc/telecl/policy.toml      who may use how much
   telecl serve --metrics 127.0.0.1:9701              metrics for Prometheus
 
-There is no authentication yet: whoever can connect can run code on the devices, and on CPU devices
-that means in a process of this machine. Listen on loopback, on Unix sockets, or on a trusted network.")]
+  telecl serve --listen 10.0.0.7:7701 --certificate service.pem --key service.key --token-keys token.pub
+  telecl serve --listen 0.0.0.0:7701 --secret ~/.telecl-secret      for jobs of one user
+
+Where other machines can connect, everything is encrypted (TLS 1.3), and everybody has to show a
+credential. telecl pki init makes what is needed; docs/credentials.md explains it.")]
 struct ServeArgs {
     /// Where to listen: host:port, [ipv6]:port or unix:/path; may be repeated [default: 127.0.0.1:7701]
     #[arg(long, value_name = "ADDR", value_delimiter = ',')]
@@ -134,6 +144,8 @@ struct ServeArgs {
     /// Keep workers from everything that is not theirs: on (as far as the system can), off or require [default: on]
     #[arg(long, value_name = "HOW", value_parser = telecl_config::parse_confine)]
     confine: Option<Confine>,
+    #[command(flatten)]
+    credentials: serve::CredentialArgs,
     /// How log lines look
     #[arg(long, value_enum, default_value = "text")]
     log_format: LogFormat,
@@ -172,9 +184,11 @@ struct DevicesArgs {
 
 #[derive(Debug, Args)]
 struct OnServices {
-    /// Services to use instead of the configured ones: host, host:port, [ipv6]:port or unix:/path
+    /// Services to use instead of the configured ones: host, host:port, [ipv6]:port, tls://host:port or unix:/path
     #[arg(long = "on", value_name = "ADDR,...", value_delimiter = ',')]
     services: Vec<Address>,
+    #[command(flatten)]
+    credentials: credentials::CredentialArgs,
 }
 
 /// Run a program with the driver in place
@@ -256,6 +270,9 @@ struct KeepArgs {
     /// The service's policy
     #[arg(long)]
     policy: Option<PathBuf>,
+    /// The service's secret
+    #[arg(long)]
+    secret: Option<PathBuf>,
     /// Start workers ahead
     #[arg(long)]
     warm: bool,
@@ -265,7 +282,13 @@ struct KeepArgs {
 }
 
 fn main() -> ExitCode {
-    let outcome = match Cli::parse().command {
+    let command = Cli::parse().command;
+    let applied = on(&command).map_or(Ok(()), |on| on.credentials.apply());
+    if let Err(failure) = applied {
+        failure.report();
+        return ExitCode::from(failure.exit as u8);
+    }
+    let outcome = match command {
         Subcommands::Serve(args) => serve::serve(args),
         Subcommands::Devices(args) => devices::devices(&args),
         Subcommands::Run(args) => run::run(&args),
@@ -275,6 +298,9 @@ fn main() -> ExitCode {
         Subcommands::Doctor(args) => doctor::doctor(&args),
         Subcommands::Bench(args) => bench::bench(&args),
         Subcommands::Policy(args) => policy::policy(&args),
+        Subcommands::Pki(args) => pki::pki(&args),
+        Subcommands::Token(args) => pki::token(&args),
+        Subcommands::Secret(args) => pki::secret(&args),
         Subcommands::Worker(args) => return serve::worker(&args),
         Subcommands::Keep(args) => keeper::keep(&args),
         Subcommands::Probe(what) => probe::probe(&what),
@@ -286,4 +312,16 @@ fn main() -> ExitCode {
         failure.exit
     });
     ExitCode::from(exit as u8)
+}
+
+/// The services that a command is about, and who it is to them.
+fn on(command: &Subcommands) -> Option<&OnServices> {
+    match command {
+        Subcommands::Devices(args) => Some(&args.on),
+        Subcommands::Run(args) => Some(&args.on),
+        Subcommands::Top(args) => Some(args.on()),
+        Subcommands::Sessions(args) => Some(args.on()),
+        Subcommands::Doctor(args) => Some(&args.on),
+        _ => None,
+    }
 }

@@ -5,12 +5,69 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use telecl_config::{Address, Confine, Environment, ServeConfig, StateDir, WorkerMemory, WorkerUsers};
+use clap::Args;
+use telecl_config::{
+    Address, Audit, Confine, Environment, ServeConfig, ServiceCredentialFiles, StateDir, WorkerMemory, WorkerUsers,
+};
 use telecl_service::{Confinement, Mode, ServeError, ServeSettings, Survival, WorkerCommand};
 use tracing_subscriber::EnvFilter;
 
 use crate::exit::{Exit, Failure, Outcome, print};
 use crate::{LogFormat, ServeArgs, WorkerArgs};
+
+/// Flags for what the service shows, and by what it knows drivers.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Credentials (files, read again when they change; docs/credentials.md)")]
+pub(crate) struct CredentialArgs {
+    /// The service's certificate, for TLS
+    #[arg(long, value_name = "FILE")]
+    certificate: Option<PathBuf>,
+    /// Its key
+    #[arg(long, value_name = "FILE")]
+    key: Option<PathBuf>,
+    /// The CA that vouches for drivers with certificates
+    #[arg(long, value_name = "FILE")]
+    client_ca: Option<PathBuf>,
+    /// Public keys of those who sign tokens
+    #[arg(long, value_name = "FILE")]
+    token_keys: Option<PathBuf>,
+    /// Ids of tokens that are not taken any more
+    #[arg(long, value_name = "FILE")]
+    revoked: Option<PathBuf>,
+    /// A secret that drivers have too
+    #[arg(long, value_name = "FILE")]
+    secret: Option<PathBuf>,
+    /// Write a line of JSON for everybody who connects to this file, or to stderr
+    #[arg(long, value_name = "FILE|stderr")]
+    audit: Option<PathBuf>,
+    /// Let other machines connect without encryption and credentials: on a network where you trust everybody
+    #[arg(long)]
+    insecure: bool,
+}
+
+impl CredentialArgs {
+    /// Those of the command line, otherwise the configured ones.
+    fn or(self, configured: ServiceCredentialFiles) -> Result<ServiceCredentialFiles, Failure> {
+        Ok(ServiceCredentialFiles {
+            certificate: absolute("--certificate", self.certificate)?.or(configured.certificate),
+            key: absolute("--key", self.key)?.or(configured.key),
+            client_ca: absolute("--client-ca", self.client_ca)?.or(configured.client_ca),
+            token_keys: absolute("--token-keys", self.token_keys)?.or(configured.token_keys),
+            revoked: absolute("--revoked", self.revoked)?.or(configured.revoked),
+            secret: absolute("--secret", self.secret)?.or(configured.secret),
+            insecure: self.insecure || configured.insecure,
+            ..configured
+        })
+    }
+}
+
+fn audit(given: Option<PathBuf>, configured: Option<Audit>) -> Result<Option<Audit>, Failure> {
+    match given {
+        None => Ok(configured),
+        Some(place) if place.as_os_str() == "stderr" => Ok(Some(Audit::Stderr)),
+        Some(place) => Ok(absolute("--audit", Some(place))?.map(Audit::File)),
+    }
+}
 
 pub(crate) fn serve(args: ServeArgs) -> Outcome {
     let mut environment = Environment::process();
@@ -30,9 +87,11 @@ pub(crate) fn serve(args: ServeArgs) -> Outcome {
         warm_workers: config.warm_workers,
         cache_dir: config.cache_dir,
         cache_size: config.cache_size,
-        policy: policy(args.policy, config.policy)?,
+        policy: absolute("--policy", args.policy.or(config.policy))?,
         metrics: args.metrics.or(config.metrics),
         accounting: config.accounting,
+        audit: audit(args.credentials.audit.clone(), config.audit)?,
+        credentials: args.credentials.or(config.credentials)?,
         compression: config.compression,
         confinement,
         survival: survival(config.state_dir, config.orphan_grace),
@@ -79,15 +138,14 @@ fn survival(state_dir: StateDir, grace: Duration) -> Option<Survival> {
     (!grace.is_zero()).then_some(Survival { state_dir, grace })
 }
 
-/// The policy's file: that of the command line, otherwise the configured one. Its path has to hold for as long as the
-/// service runs, which looks at it again and again.
-fn policy(given: Option<PathBuf>, configured: Option<PathBuf>) -> Result<Option<PathBuf>, Failure> {
-    let Some(path) = given.or(configured) else { return Ok(None) };
+/// A path has to hold for as long as the service runs, which looks at it again and again.
+fn absolute(flag: &str, path: Option<PathBuf>) -> Result<Option<PathBuf>, Failure> {
+    let Some(path) = path else { return Ok(None) };
     match std::path::absolute(&path) {
         Ok(path) => Ok(Some(path)),
         Err(error) => {
-            let what = format!("the policy {} has no absolute path: {error}", path.display());
-            Err(Failure::new(Exit::Usage, what, "Name one: --policy /etc/telecl/policy.toml"))
+            let what = format!("{} has no absolute path: {error}", path.display());
+            Err(Failure::new(Exit::Usage, what, format!("Name a file with its whole path: {flag} /etc/telecl/...")))
         }
     }
 }
@@ -97,6 +155,9 @@ pub(crate) fn run(settings: ServeSettings, ready: impl FnOnce(&[Address])) -> Ou
     match telecl_service::serve(settings, ready) {
         Ok(()) => Ok(Exit::Ok),
         Err(ServeError::Policy(error)) => Err(Failure::new(Exit::Usage, error, "Check it: telecl policy check FILE")),
+        Err(error @ (ServeError::Open { .. } | ServeError::Credentials(_))) => {
+            Err(Failure::new(Exit::Usage, error, ""))
+        }
         // Its messages end with what to do.
         Err(error) => Err(Failure::new(Exit::Failed, error, "")),
     }

@@ -70,6 +70,15 @@ struct EndArgs {
     timeout: Option<Duration>,
 }
 
+impl SessionsArgs {
+    pub(crate) fn on(&self) -> &OnServices {
+        match &self.command {
+            Some(SessionsCommand::End(args)) => &args.on,
+            None => &self.list.on,
+        }
+    }
+}
+
 pub(crate) fn sessions(args: &SessionsArgs) -> Outcome {
     match &args.command {
         None => list(&args.list),

@@ -4,12 +4,15 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use telecl_net::{Address, ConnectError, FrameReceiver, FrameSender, ReceiveError, Stream};
+use telecl_identity::IntroduceError;
+use telecl_net::{Address, ConnectError, Frame, FrameReceiver, FrameSender, Progress, ReceiveError};
 use telecl_opencl::info;
 use telecl_sys::*;
 use telecl_wire::PROTOCOL_VERSION;
 use telecl_wire::handshake::{Compression, Handshake, Hello, MAGIC, Ping, Welcome};
 use telecl_wire::info::Info;
+
+use crate::credentials;
 
 /// How often the distance is measured; the shortest counts, for it has the least waiting in it.
 const PINGS: u64 = 3;
@@ -130,11 +133,14 @@ impl Link<'_> {
 /// Introduces itself to one service.
 fn greet(address: &Address, timeout: Duration) -> Result<(Answer, Link<'_>), Silence> {
     let start = Instant::now();
-    let stream = Stream::connect(address, start + timeout).map_err(|error| unreachable(address, &error))?;
+    let credentials = credentials::load(address)?;
+    let stream =
+        credentials.dialer().connect(address, start + timeout).map_err(|error| unreachable(address, &error))?;
     let connect = start.elapsed();
     let lost = |error: std::io::Error| lost(address, &error);
     stream.set_receive_timeout(Some(timeout)).map_err(lost)?;
     stream.set_send_timeout(Some(timeout)).map_err(lost)?;
+    let presented = credentials.present(&stream).map_err(lost)?;
     let mut sender = FrameSender::new(stream.try_clone().map_err(lost)?);
     let mut receiver = FrameReceiver::new(stream);
 
@@ -145,10 +151,11 @@ fn greet(address: &Address, timeout: Duration) -> Result<(Answer, Link<'_>), Sil
         program: "telecl",
         pid: std::process::id(),
         compression: Compression::Off,
+        credential: presented.credential.clone(),
     };
     let start = Instant::now();
-    sender.send(&hello, &[]).map_err(lost)?;
-    let answer = match receive(&mut receiver, address, timeout)? {
+    let introduced = presented.introduce(&hello, &mut sender, &mut receiver);
+    let answer = match answer(introduced, &mut receiver, address, timeout)? {
         Handshake::Welcome(welcome) => {
             let greeting = start.elapsed().saturating_sub(Duration::from_nanos(welcome.took_ns));
             // Connecting over TCP is a round trip of the network. A Unix socket connects without its peer.
@@ -176,12 +183,35 @@ pub(crate) fn unexpected(address: &Address, asked: &str, answer: &Handshake<'_>)
     silence(address, format!("refused: {}", refused.reason), &advice)
 }
 
+/// What a service says to the first words.
+pub(crate) fn answer<'r>(
+    introduced: Result<Progress, IntroduceError>,
+    receiver: &'r mut FrameReceiver,
+    address: &Address,
+    timeout: Duration,
+) -> Result<Handshake<'r>, Silence> {
+    match introduced {
+        Ok(Progress::Ready) => understood(Ok(Some(receiver.frame())), address, timeout),
+        Ok(_) => understood(Ok(None), address, timeout),
+        Err(IntroduceError::Receive(error)) => understood(Err(error), address, timeout),
+        Err(error) => Err(silence(address, error.to_string(), "Ask whoever runs that service for its secret file")),
+    }
+}
+
 pub(crate) fn receive<'r>(
     receiver: &'r mut FrameReceiver,
     address: &Address,
     timeout: Duration,
 ) -> Result<Handshake<'r>, Silence> {
-    match receiver.next_frame() {
+    understood(receiver.next_frame(), address, timeout)
+}
+
+fn understood<'r>(
+    received: Result<Option<Frame<'r>>, ReceiveError>,
+    address: &Address,
+    timeout: Duration,
+) -> Result<Handshake<'r>, Silence> {
+    match received {
         Ok(Some(frame)) if Handshake::OPCODES.contains(&frame.opcode) => Handshake::decode(frame.opcode, frame.body)
             .map_err(|error| silence(address, format!("broke the protocol: {error}"), &other_program())),
         Ok(Some(frame)) => {
@@ -260,7 +290,7 @@ fn kind(bits: u64) -> &'static str {
     }
 }
 
-fn silence(address: &Address, reason: String, advice: &str) -> Silence {
+pub(crate) fn silence(address: &Address, reason: String, advice: &str) -> Silence {
     Silence { address: address.clone(), reason: printable(&reason), advice: advice.to_owned() }
 }
 
@@ -272,6 +302,13 @@ pub(crate) fn unreachable(address: &Address, error: &ConnectError) -> Silence {
         ConnectError::Unreachable { cause, .. } if is_timeout(cause) => {
             silence(address, "no answer in time".to_owned(), &slow(address))
         }
+        ConnectError::Tls { cause, .. } if cause.is_timeout() => {
+            silence(address, "no TLS handshake in time".to_owned(), &slow(address))
+        }
+        ConnectError::Tls { cause, .. } => {
+            silence(address, format!("no TLS: {cause}"), "docs/credentials.md says what each side needs")
+        }
+        ConnectError::Plain { .. } => silence(address, error.to_string(), ""),
         ConnectError::Unreachable { cause, .. } => {
             silence(address, cause.to_string(), &format!("Is the service running there? Start it: {}", start(address)))
         }

@@ -4,12 +4,14 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use telecl_config::{DriverConfig, ServeConfig};
+use telecl_identity::{Credentials, IntroduceError, Presented};
 use telecl_net::{Address, FrameReceiver, FrameSender, Stream};
 use telecl_wire::PROTOCOL_VERSION;
 use telecl_wire::handshake::{Handshake, MAGIC};
 use telecl_wire::request::Message;
 use telecl_wire::status::{self, Drain, DrainMode, DrainProgress, EndSession, Inspect, Stage, Status};
 
+use crate::credentials;
 use crate::exit::{Exit, Failure};
 use crate::survey::{self, Silence};
 
@@ -204,9 +206,12 @@ fn ask(address: &Address, timeout: Duration) -> Result<Service, Silence> {
 
 /// What a service says, and where else on this node it can be asked.
 fn inspect(address: &Address, timeout: Duration) -> Result<(Service, Option<Address>), Silence> {
-    let inspect = Inspect { magic: MAGIC, protocol: PROTOCOL_VERSION };
-    let mut receiver = send(address, timeout, timeout, &inspect)?;
-    match survey::receive(&mut receiver, address, timeout)? {
+    let (credentials, stream) = open(address, timeout, timeout)?;
+    let presented = credentials.present(&stream).map_err(|error| survey::lost(address, &error))?;
+    let credential = presented.credential.clone();
+    let inspect = Inspect { magic: MAGIC, protocol: PROTOCOL_VERSION, credential };
+    let (introduced, mut receiver) = introduce(&presented, &inspect, stream, address)?;
+    match survey::answer(introduced, &mut receiver, address, timeout)? {
         Handshake::Status(status) => {
             let here = telecl_net::boot_id();
             let same_node = here != [0; 16] && status.boot_id == here;
@@ -220,9 +225,12 @@ fn inspect(address: &Address, timeout: Duration) -> Result<(Service, Option<Addr
 
 /// Ends a session of a service that has answered before. Says what went wrong, if it has not ended.
 pub(crate) fn end(address: &Address, session: u64, timeout: Duration) -> Result<(), Silence> {
-    let end = EndSession { magic: MAGIC, protocol: PROTOCOL_VERSION, session };
-    let mut receiver = send(address, timeout, timeout.max(ENDING), &end)?;
-    match survey::receive(&mut receiver, address, timeout.max(ENDING))? {
+    let (credentials, stream) = open(address, timeout, timeout.max(ENDING))?;
+    let presented = credentials.present(&stream).map_err(|error| survey::lost(address, &error))?;
+    let credential = presented.credential.clone();
+    let end = EndSession { magic: MAGIC, protocol: PROTOCOL_VERSION, session, credential };
+    let (introduced, mut receiver) = introduce(&presented, &end, stream, address)?;
+    match survey::answer(introduced, &mut receiver, address, timeout.max(ENDING))? {
         Handshake::SessionEnded(ended) if ended.session == session => Ok(()),
         other => Err(survey::unexpected(address, "EndSession", &other)),
     }
@@ -252,7 +260,10 @@ pub(crate) fn drain(
     let drain = Drain { magic: MAGIC, protocol: PROTOCOL_VERSION, mode, grace_ms };
     // It says something every second.
     let patience = timeout.max(ENDING);
-    let mut receiver = send(address, timeout, patience, &drain)?;
+    let (_, stream) = open(address, timeout, patience)?;
+    let lost = |error: std::io::Error| survey::lost(address, &error);
+    FrameSender::new(stream.try_clone().map_err(lost)?).send(&drain, &[]).map_err(lost)?;
+    let mut receiver = FrameReceiver::new(stream);
     let mut last = None;
     loop {
         match survey::receive(&mut receiver, address, patience) {
@@ -276,19 +287,29 @@ pub(crate) fn drain(
     }
 }
 
-fn send<'a>(
-    address: &Address,
-    timeout: Duration,
-    patience: Duration,
-    message: &impl Message<'a>,
-) -> Result<FrameReceiver, Silence> {
+/// Connects, with what says who we are.
+fn open(address: &Address, timeout: Duration, patience: Duration) -> Result<(Credentials, Stream), Silence> {
+    let credentials = credentials::load(address)?;
+    let deadline = Instant::now() + timeout;
     let stream =
-        Stream::connect(address, Instant::now() + timeout).map_err(|error| survey::unreachable(address, &error))?;
+        credentials.dialer().connect(address, deadline).map_err(|error| survey::unreachable(address, &error))?;
     let lost = |error: std::io::Error| survey::lost(address, &error);
     stream.set_receive_timeout(Some(patience)).map_err(lost)?;
     stream.set_send_timeout(Some(timeout)).map_err(lost)?;
-    FrameSender::new(stream.try_clone().map_err(lost)?).send(message, &[]).map_err(lost)?;
-    Ok(FrameReceiver::new(stream))
+    Ok((credentials, stream))
+}
+
+/// Sends one message, and waits for its answer.
+fn introduce<'m>(
+    presented: &Presented<'_>,
+    message: &impl Message<'m>,
+    stream: Stream,
+    address: &Address,
+) -> Result<(Result<telecl_net::Progress, IntroduceError>, FrameReceiver), Silence> {
+    let clone = stream.try_clone().map_err(|error| survey::lost(address, &error))?;
+    let (mut sender, mut receiver) = (FrameSender::new(clone), FrameReceiver::new(stream));
+    let introduced = presented.introduce(message, &mut sender, &mut receiver);
+    Ok((introduced, receiver))
 }
 
 /// Everything that comes from the other side and goes to a terminal is made printable here.
@@ -451,7 +472,7 @@ pub(crate) mod tests {
                 .collect(),
             left_out: 0,
         };
-        own(&Address::Tcp { host: "node7".to_owned(), port: 7701 }, &status)
+        own(&Address::tcp("node7", 7701), &status)
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use telecl_net::{Address, Compression};
 
 use crate::settings::Settings;
-use crate::{ConfigError, Environment, INSIDE_SERVICE, Source, StreamCount};
+use crate::{ConfigError, CredentialFiles, Environment, INSIDE_SERVICE, Source, StreamCount};
 
 /// The driver's configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,6 +24,8 @@ pub struct DriverConfig {
     pub compression: Compression,
     /// How many further streams a session over TCP has for large transfers.
     pub streams: StreamCount,
+    /// What is shown to services, and who vouches for them.
+    pub credentials: CredentialFiles,
     /// Whether the driver writes what it does to stderr.
     pub debug: bool,
     pub source: Source,
@@ -40,6 +42,7 @@ impl Default for DriverConfig {
             shared_memory: true,
             compression: Compression::Auto,
             streams: StreamCount::Auto,
+            credentials: CredentialFiles::default(),
             debug: false,
             source: Source::default(),
         }
@@ -59,6 +62,7 @@ impl DriverConfig {
             return Ok(inert);
         }
         let settings = Settings::load(environment)?;
+        let credentials = CredentialFiles::of(&settings);
         Ok(DriverConfig {
             services: settings.services.map_or(inert.services, |services| services.0),
             connect_timeout: settings.connect_timeout.unwrap_or(inert.connect_timeout),
@@ -67,6 +71,7 @@ impl DriverConfig {
             shared_memory: settings.shared_memory.unwrap_or(inert.shared_memory),
             compression: settings.compression.unwrap_or(inert.compression),
             streams: settings.streams.unwrap_or(inert.streams),
+            credentials,
             debug: settings.debug.unwrap_or(inert.debug),
             source: settings.source,
         })

@@ -10,6 +10,7 @@
 //! This crate opens no connection and prints nothing.
 #![forbid(unsafe_code)]
 
+mod credentials;
 mod driver;
 mod environment;
 mod error;
@@ -20,6 +21,7 @@ mod settings;
 mod value;
 mod worker;
 
+pub use credentials::{CredentialFiles, ServiceCredentialFiles};
 pub use driver::DriverConfig;
 pub use environment::Environment;
 pub use error::ConfigError;
@@ -27,7 +29,7 @@ pub use file::{line_at, read_text};
 pub use nearest::nearest;
 pub use serve::{ServeConfig, StateDir};
 pub use settings::{KEYS, Key, Source, in_file_order};
-pub use value::{StreamCount, parse_duration, parse_grace, parse_metrics_address};
+pub use value::{Audit, StreamCount, parse_duration, parse_grace, parse_metrics_address};
 pub use worker::{Confine, WorkerMemory, WorkerUsers, parse_confine};
 
 /// A service's address, as it stands in `services` and `listen`.

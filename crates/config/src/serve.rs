@@ -7,7 +7,7 @@ use telecl_net::{Address, Compression};
 
 use crate::settings::Settings;
 use crate::worker::{Confine, WorkerMemory, WorkerUsers};
-use crate::{ConfigError, Environment, Source};
+use crate::{Audit, ConfigError, Environment, ServiceCredentialFiles, Source};
 
 /// The service's configuration: the table `[serve]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,6 +33,10 @@ pub struct ServeConfig {
     pub metrics: Option<Address>,
     /// The file that gets a line for each session; `None` means none.
     pub accounting: Option<PathBuf>,
+    /// What is shown to drivers, and by what they are known.
+    pub credentials: ServiceCredentialFiles,
+    /// Where a line goes for everybody who connects; `None` means nowhere.
+    pub audit: Option<Audit>,
     /// Whether bulk data is compressed on its way.
     pub compression: Compression,
     /// Whether workers are confined; `None` if nobody says.
@@ -62,11 +66,11 @@ pub enum StateDir {
 }
 
 impl Default for ServeConfig {
-    /// All devices, on loopback: there is no authentication yet. Without a place for files, which only an environment
+    /// All devices, on loopback, where nobody needs credentials. Without a place for files, which only an environment
     /// knows.
     fn default() -> Self {
         ServeConfig {
-            listen: vec![Address::Tcp { host: "127.0.0.1".to_owned(), port: 7701 }],
+            listen: vec![Address::tcp("127.0.0.1", 7701)],
             local_socket: true,
             platforms: Vec::new(),
             devices: Vec::new(),
@@ -77,6 +81,8 @@ impl Default for ServeConfig {
             policy: None,
             metrics: None,
             accounting: None,
+            credentials: ServiceCredentialFiles::default(),
+            audit: None,
             compression: Compression::Auto,
             confine: None,
             worker_uids: WorkerUsers::Auto,
@@ -100,6 +106,7 @@ impl ServeConfig {
     pub fn load_from(environment: &Environment<'_>) -> Result<ServeConfig, ConfigError> {
         let settings = Settings::load(environment)?;
         let default = ServeConfig::default();
+        let credentials = ServiceCredentialFiles::of(&settings);
         Ok(ServeConfig {
             listen: settings.listen.map_or(default.listen, |listen| listen.0),
             local_socket: settings.local_socket.unwrap_or(default.local_socket),
@@ -112,6 +119,8 @@ impl ServeConfig {
             policy: settings.policy.map(|file| file.0),
             metrics: settings.metrics.map(|address| address.0),
             accounting: settings.accounting.map(|file| file.0),
+            credentials,
+            audit: settings.audit.map(|place| place.0),
             compression: settings.serve_compression.unwrap_or(default.compression),
             confine: settings.confine,
             worker_uids: settings.worker_uids.unwrap_or(default.worker_uids),

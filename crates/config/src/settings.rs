@@ -13,8 +13,8 @@ use crate::error::ConfigError;
 use crate::file::{self, Found, line_at};
 use crate::nearest::nearest;
 use crate::value::{
-    AccountingFile, CacheDir, Count, Grace, Listen, MetricsAddress, Names, PolicyFile, Services, Size, StreamCount,
-    Value, table,
+    AccountingFile, AuditPlace, CacheDir, Count, CredentialFile, Grace, Listen, MetricsAddress, Name, Names,
+    PolicyFile, Services, Size, StreamCount, Value, table,
 };
 use crate::worker::{Confine, WorkerMemory, WorkerPaths, WorkerUsers};
 
@@ -97,6 +97,12 @@ settings! {
     shared_memory: bool, "", "TELECL_SHARED_MEMORY";
     compression: Compression, "", "TELECL_COMPRESSION";
     streams: StreamCount, "", "TELECL_STREAMS";
+    ca: CredentialFile, "", "TELECL_CA";
+    certificate: CredentialFile, "", "TELECL_CERTIFICATE";
+    key: CredentialFile, "", "TELECL_KEY";
+    token: CredentialFile, "", "TELECL_TOKEN";
+    secret: CredentialFile, "", "TELECL_SECRET";
+    insecure: bool, "", "TELECL_INSECURE";
     debug: bool, "", "TELECL_DEBUG";
     listen: Listen, "serve", "TELECL_LISTEN";
     local_socket: bool, "serve", "TELECL_LOCAL_SOCKET";
@@ -117,6 +123,16 @@ settings! {
     state_dir: CacheDir, "serve", "TELECL_STATE_DIR";
     orphan_grace: Grace, "serve", "TELECL_ORPHAN_GRACE";
     drain_grace: Grace, "serve", "TELECL_DRAIN_GRACE";
+    serve_certificate ("certificate"): CredentialFile, "serve", "TELECL_SERVE_CERTIFICATE";
+    serve_key ("key"): CredentialFile, "serve", "TELECL_SERVE_KEY";
+    client_ca: CredentialFile, "serve", "TELECL_CLIENT_CA";
+    token_keys: CredentialFile, "serve", "TELECL_TOKEN_KEYS";
+    revoked: CredentialFile, "serve", "TELECL_REVOKED";
+    serve_secret ("secret"): CredentialFile, "serve", "TELECL_SERVE_SECRET";
+    secret_tenant: Name, "serve", "TELECL_SECRET_TENANT";
+    require_credentials: bool, "serve", "TELECL_REQUIRE_CREDENTIALS";
+    serve_insecure ("insecure"): bool, "serve", "TELECL_SERVE_INSECURE";
+    audit: AuditPlace, "serve", "TELECL_AUDIT";
 }
 
 impl Settings {

@@ -61,6 +61,25 @@ pub(crate) struct PolicyFile(pub(crate) PathBuf);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AccountingFile(pub(crate) PathBuf);
 
+/// A file with a credential.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CredentialFile(pub(crate) PathBuf);
+
+/// Where the audit goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct AuditPlace(pub(crate) Audit);
+
+/// Where the audit goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Audit {
+    Stderr,
+    File(PathBuf),
+}
+
+/// The name of something.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Name(pub(crate) String);
+
 /// Where metrics are offered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct MetricsAddress(pub(crate) Address);
@@ -319,6 +338,55 @@ impl Value for AccountingFile {
         match value {
             DeValue::String(text) => AccountingFile::from_text(text),
             other => Err(wrong_type(other, "a file such as \"/var/log/telecl/accounting.jsonl\"")),
+        }
+    }
+}
+
+impl Value for CredentialFile {
+    fn from_text(text: &str) -> Result<Self, String> {
+        match text.trim() {
+            // Relative to what? And what is not a path may be the credential itself, which is not to be repeated here.
+            path if !path.starts_with('/') => {
+                Err("is to be the absolute path of a file; credentials themselves do not belong here".to_owned())
+            }
+            path => Ok(CredentialFile(path.into())),
+        }
+    }
+
+    fn from_toml(value: &DeValue<'_>) -> Result<Self, String> {
+        match value {
+            DeValue::String(text) => CredentialFile::from_text(text),
+            other => Err(wrong_type(other, "a file such as \"/etc/telecl/pki/ca.pem\"")),
+        }
+    }
+}
+
+impl Value for AuditPlace {
+    fn from_text(text: &str) -> Result<Self, String> {
+        match text.trim() {
+            "stderr" => Ok(AuditPlace(Audit::Stderr)),
+            path if !path.starts_with('/') => Err(format!("\"{path}\" is neither an absolute path nor \"stderr\"")),
+            path => Ok(AuditPlace(Audit::File(path.into()))),
+        }
+    }
+
+    fn from_toml(value: &DeValue<'_>) -> Result<Self, String> {
+        match value {
+            DeValue::String(text) => AuditPlace::from_text(text),
+            other => Err(wrong_type(other, "a file such as \"/var/log/telecl/audit.jsonl\", or \"stderr\"")),
+        }
+    }
+}
+
+impl Value for Name {
+    fn from_text(text: &str) -> Result<Self, String> {
+        Ok(Name(text.trim().to_owned()))
+    }
+
+    fn from_toml(value: &DeValue<'_>) -> Result<Self, String> {
+        match value {
+            DeValue::String(text) => Name::from_text(text),
+            other => Err(wrong_type(other, "a name such as \"team-red\"")),
         }
     }
 }

@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use telecl_config::{
-    Compression, Confine, DriverConfig, Environment, KEYS, ServeConfig, StateDir, StreamCount, WorkerMemory,
-    WorkerUsers,
+    Audit, Compression, Confine, CredentialFiles, DriverConfig, Environment, KEYS, ServeConfig, ServiceCredentialFiles,
+    StateDir, StreamCount, WorkerMemory, WorkerUsers,
 };
 
 /// A directory of its own with the places where files are looked for, and variables to look them up by.
@@ -159,6 +159,12 @@ fn every_key_has_a_variable() {
         .set("TELECL_SHARED_MEMORY", "0")
         .set("TELECL_COMPRESSION", "always")
         .set("TELECL_STREAMS", "8")
+        .set("TELECL_CA", "/etc/telecl/ca.pem")
+        .set("TELECL_CERTIFICATE", "/home/a/own.pem")
+        .set("TELECL_KEY", "/home/a/own.key")
+        .set("TELECL_TOKEN", "/home/a/token")
+        .set("TELECL_SECRET", "/home/a/secret")
+        .set("TELECL_INSECURE", "1")
         .set("TELECL_DEBUG", "1")
         .set("TELECL_LISTEN", "0.0.0.0:9")
         .set("TELECL_LOCAL_SOCKET", "false")
@@ -178,7 +184,17 @@ fn every_key_has_a_variable() {
         .set("TELECL_WORKER_PATHS", "/opt/vendor")
         .set("TELECL_STATE_DIR", "/var/lib/telecl")
         .set("TELECL_ORPHAN_GRACE", "0s")
-        .set("TELECL_DRAIN_GRACE", "2m");
+        .set("TELECL_DRAIN_GRACE", "2m")
+        .set("TELECL_SERVE_CERTIFICATE", "/etc/telecl/service.pem")
+        .set("TELECL_SERVE_KEY", "/etc/telecl/service.key")
+        .set("TELECL_CLIENT_CA", "/etc/telecl/clients.pem")
+        .set("TELECL_TOKEN_KEYS", "/etc/telecl/token.pub")
+        .set("TELECL_REVOKED", "/etc/telecl/revoked")
+        .set("TELECL_SERVE_SECRET", "/etc/telecl/secret")
+        .set("TELECL_SECRET_TENANT", "team-red")
+        .set("TELECL_REQUIRE_CREDENTIALS", "0")
+        .set("TELECL_SERVE_INSECURE", "1")
+        .set("TELECL_AUDIT", "stderr");
     let driver = place.driver().unwrap();
     assert_eq!((driver.connect_timeout, driver.strict), (Duration::from_secs(60), true));
     assert_eq!((driver.plain_names, driver.shared_memory, driver.debug), (true, false, true));
@@ -196,7 +212,40 @@ fn every_key_has_a_variable() {
     assert_eq!((serve.worker_memory, serve.worker_paths), (WorkerMemory::Bytes(1 << 30), vec!["/opt/vendor".into()]));
     assert_eq!(serve.state_dir, StateDir::At("/var/lib/telecl".into()));
     assert_eq!((serve.orphan_grace, serve.drain_grace), (Duration::ZERO, Duration::from_secs(120)));
+    let path = |path: &str| Some(path.into());
+    let own = CredentialFiles {
+        ca: path("/etc/telecl/ca.pem"),
+        certificate: path("/home/a/own.pem"),
+        key: path("/home/a/own.key"),
+        token: path("/home/a/token"),
+        secret: path("/home/a/secret"),
+        insecure: true,
+    };
+    assert_eq!(driver.credentials, own);
+    let service = ServiceCredentialFiles {
+        certificate: path("/etc/telecl/service.pem"),
+        key: path("/etc/telecl/service.key"),
+        client_ca: path("/etc/telecl/clients.pem"),
+        token_keys: path("/etc/telecl/token.pub"),
+        revoked: path("/etc/telecl/revoked"),
+        secret: path("/etc/telecl/secret"),
+        secret_tenant: Some("team-red".to_owned()),
+        require: Some(false),
+        insecure: true,
+    };
+    assert_eq!((serve.credentials, serve.audit), (service, Some(Audit::Stderr)));
     assert_eq!(driver.source.variables, KEYS.iter().map(|key| key.variable).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_credential_that_stands_where_its_file_should_is_not_repeated() {
+    let message = Place::new().set("TELECL_TOKEN", "telecl1.abc.def").driver().unwrap_err();
+    assert!(message.contains("absolute path of a file") && !message.contains("abc"), "{message}");
+    let place = Place::new();
+    place.file("etc/telecl.toml", "[serve]\naudit = \"/var/log/telecl/audit.jsonl\"");
+    assert_eq!(place.serve().unwrap().audit, Some(Audit::File("/var/log/telecl/audit.jsonl".into())));
+    let message = Place::new().set("TELECL_AUDIT", "nowhere").serve().unwrap_err();
+    assert!(message.contains("neither an absolute path nor"), "{message}");
 }
 
 #[test]

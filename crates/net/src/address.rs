@@ -1,4 +1,5 @@
-//! Where a service is: `host`, `host:port`, `[v6]:port`, `unix:/path`.
+//! Where a service is: `host`, `host:port`, `[v6]:port`, `unix:/path`; with `tls://` or `tcp://` before the host, whether
+//! the connection is encrypted.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -9,8 +10,27 @@ use telecl_wire::DEFAULT_PORT;
 /// The address of a service.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Address {
-    Tcp { host: String, port: u16 },
+    Tcp { host: String, port: u16, security: Security },
     Unix(PathBuf),
+}
+
+/// Whether a connection is encrypted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Security {
+    /// If it leaves the machine.
+    #[default]
+    ByAddress,
+    /// `tls://`: in any case.
+    Tls,
+    /// `tcp://`: in no case.
+    Plain,
+}
+
+impl Address {
+    /// Of a host and a port, encrypted if the connection leaves the machine.
+    pub fn tcp(host: impl Into<String>, port: u16) -> Address {
+        Address::Tcp { host: host.into(), port, security: Security::ByAddress }
+    }
 }
 
 /// Why a text is not an address.
@@ -44,7 +64,11 @@ impl FromStr for Address {
                 Err(AddressError::BadPath(text.to_owned()))
             };
         }
-        let text = text.strip_prefix("tcp:").unwrap_or(text);
+        let (text, security) = match (text.strip_prefix("tls://"), text.strip_prefix("tcp://")) {
+            (Some(rest), _) => (rest, Security::Tls),
+            (None, Some(rest)) => (rest, Security::Plain),
+            (None, None) => (text.strip_prefix("tcp:").unwrap_or(text), Security::ByAddress),
+        };
         let (host, port) = if let Some(rest) = text.strip_prefix('[') {
             let (host, rest) = rest.split_once(']').ok_or_else(|| AddressError::BareIpv6(text.to_owned()))?;
             match rest.strip_prefix(':') {
@@ -66,15 +90,21 @@ impl FromStr for Address {
             None => DEFAULT_PORT,
             Some(port) => port.parse().map_err(|_| AddressError::BadPort(text.to_owned()))?,
         };
-        Ok(Address::Tcp { host: host.to_owned(), port })
+        Ok(Address::Tcp { host: host.to_owned(), port, security })
     }
 }
 
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Address::Tcp { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
-            Address::Tcp { host, port } => write!(f, "{host}:{port}"),
+            Address::Tcp { host, port, security } => {
+                f.write_str(match security {
+                    Security::ByAddress => "",
+                    Security::Tls => "tls://",
+                    Security::Plain => "tcp://",
+                })?;
+                if host.contains(':') { write!(f, "[{host}]:{port}") } else { write!(f, "{host}:{port}") }
+            }
             Address::Unix(path) => write!(f, "unix:{}", path.display()),
         }
     }
@@ -90,6 +120,8 @@ mod tests {
             ("node7", "node7:7701"),
             ("node7:9", "node7:9"),
             ("tcp:node7:9", "node7:9"),
+            ("tls://node7", "tls://node7:7701"),
+            ("tcp://[::1]:9", "tcp://[::1]:9"),
             ("127.0.0.1:7701", "127.0.0.1:7701"),
             ("[::1]:80", "[::1]:80"),
             ("[fe80::1]", "[fe80::1]:7701"),
@@ -105,6 +137,7 @@ mod tests {
         for (text, part) in [
             ("", "empty"),
             (":7701", "no host"),
+            ("tls://:7701", "no host"),
             ("node7:port", "port"),
             ("node7:70000", "port"),
             ("::1", "brackets"),

@@ -1,5 +1,7 @@
 //! Addresses, sockets and frames. Knows how bytes travel, not what they mean in OpenCL.
 //!
+//! Connections that leave the machine are encrypted: `tls.rs` makes the handshake, `record.rs` seals and opens what follows.
+//!
 //! Sending uses `sendmsg` with MSG_NOSIGNAL throughout: std's `write_vectored` would end the host
 //! program with SIGPIPE when the peer has gone away, and its signal handlers are not ours to change.
 #![forbid(unsafe_code)]
@@ -14,13 +16,15 @@ mod jobs;
 mod link;
 mod node;
 mod receive;
+mod record;
 mod send;
 mod shared;
 mod stream;
 #[cfg(test)]
 mod testing;
+mod tls;
 
-pub use address::{Address, AddressError};
+pub use address::{Address, AddressError, Security};
 pub use bell::Bell;
 pub use compress::Compressor;
 pub use deferred::{Coming, Deferred, Due};
@@ -32,6 +36,7 @@ pub use receive::{Frame, FrameReceiver, Payload, Progress, ReceiveError};
 pub use send::FrameSender;
 pub use stream::{ConnectError, Listener, Stream};
 pub use telecl_wire::handshake::Compression;
+pub use tls::{Accepted, Authority, Certificate, ClientCertificate, Dialer, TlsError, TlsServer};
 
 pub use telecl_shm::{ReceivedSlot, Slot, SlotPool};
 pub use telecl_wire::MAX_STREAMS;

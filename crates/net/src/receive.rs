@@ -161,11 +161,12 @@ impl FrameReceiver {
     /// that is to be taken first.
     pub fn unmute(&self) -> io::Result<bool> {
         match (&self.input.source, &self.input.bell) {
-            (Source::Shared(incoming), _) => return incoming.sleep_announced(),
-            (Source::Socket(_), Some(bell)) => bell.unmute(),
-            (Source::Socket(_), None) => {}
+            (Source::Shared(incoming), _) => incoming.sleep_announced(),
+            (Source::Socket(stream), bell) => {
+                bell.as_deref().inspect(|bell| bell.unmute());
+                Ok(!stream.has_received())
+            }
         }
-        Ok(true)
     }
 
     /// Says what is done while there is nothing to receive, before the thread sleeps.
@@ -492,7 +493,7 @@ impl Source {
     ) -> io::Result<Option<usize>> {
         loop {
             let received = match (&mut *self, patience) {
-                (Source::Socket(_), Patience::Glance) => None,
+                (Source::Socket(stream), Patience::Glance) => stream.take_received(target)?,
                 (Source::Socket(stream), _) => stream.try_receive(target)?,
                 (Source::Shared(incoming), Patience::Look) => incoming.look(target)?,
                 (Source::Shared(incoming), _) => incoming.try_receive(target)?,

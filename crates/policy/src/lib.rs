@@ -24,6 +24,6 @@ pub use device::{DeviceFacts, DevicePattern, Devices};
 pub use grant::{DeviceGrant, Grant, Granted, Origin, Row};
 pub use policy::{DeviceRule, Policy, TenantRule};
 pub use problem::{PolicyError, Problem, Severity};
-pub use quantity::Percent;
+pub use quantity::{Percent, parse_size, parse_time, show_size};
 pub use tenant::{Tenant, TenantError};
 pub use value::{DeviceOrder, Memory, Overrun, Plain, Priority};

@@ -51,7 +51,7 @@ impl fmt::Display for Percent {
 const SIZES: [(&str, u64); 4] = [("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
 
 /// Reads `4 GiB` or `512MiB`.
-pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
+pub fn parse_size(text: &str) -> Result<u64, String> {
     let bad = || format!("{text:?} is not a size; write a whole number and KiB, MiB, GiB or TiB, as in \"4 GiB\"");
     let (number, unit) = split(text).ok_or_else(bad)?;
     let (_, bytes) = SIZES.iter().find(|(name, _)| *name == unit).ok_or_else(bad)?;
@@ -63,7 +63,7 @@ pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
 }
 
 /// `4 GiB`: with the largest unit that needs no fraction.
-pub(crate) fn show_size(bytes: u64) -> String {
+pub fn show_size(bytes: u64) -> String {
     match SIZES.iter().find(|(_, unit)| bytes.is_multiple_of(*unit)) {
         Some((name, unit)) => format!("{} {name}", bytes / unit),
         None => format!("{bytes} bytes"),
@@ -76,7 +76,7 @@ const TIMES: [(&str, u64); 5] = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_0
 const LONGEST: Duration = Duration::from_secs(30 * 86_400);
 
 /// Reads `500 ms`, `2s`, `5 m`, `1 h` or `7 d`; also zero.
-pub(crate) fn parse_time(text: &str) -> Result<Duration, String> {
+pub fn parse_time(text: &str) -> Result<Duration, String> {
     let bad = || format!("{text:?} is not a time; write a whole number and ms, s, m, h or d, as in \"30 s\"");
     let (number, unit) = split(text).ok_or_else(bad)?;
     let (_, milliseconds) = TIMES.iter().find(|(name, _)| *name == unit).ok_or_else(bad)?;

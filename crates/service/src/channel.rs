@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
 };
-use telecl_net::Compression;
+use telecl_net::{Compression, Stream};
 use telecl_wire::{DecodeError, Field, Reader};
 
 use crate::board::SessionBoard;
@@ -57,7 +57,8 @@ pub(crate) enum Kind {
     Forget = 10,
     /// From the worker: as `Lookup`, but somebody else can build the program sooner. Answered when somebody has.
     Await = 11,
-    /// To the worker, together with a socket: a further stream of the session; `number` is the stream's.
+    /// To the worker, together with a socket: a further stream of the session; `number` is the stream's, the content is
+    /// its encryption.
     Join = 12,
     /// From the worker: the session is about to make a context with these devices, whose numbers are the content.
     /// Answered by `Admitted` or `Refused` with the same `number`, if need be after others have left.
@@ -289,11 +290,10 @@ impl Begin {
         content
     }
 
-    pub(crate) fn parse(session: u64, content: &[u8]) -> Result<Begin, DecodeError> {
-        let mut reader = Reader::new(content);
-        let (compression, limits) = (Field::take(&mut reader)?, Limits::take(&mut reader)?);
-        let devices = Field::take(&mut reader)?;
-        let memory: Vec<[u64; 4]> = Field::take(&mut reader)?;
+    pub(crate) fn parse(session: u64, reader: &mut Reader<'_>) -> Result<Begin, DecodeError> {
+        let (compression, limits) = (Field::take(reader)?, Limits::take(reader)?);
+        let devices = Field::take(reader)?;
+        let memory: Vec<[u64; 4]> = Field::take(reader)?;
         let memory = memory.into_iter().map(MemoryLimit::of_words).collect();
         Ok(Begin { session, compression, limits, devices, memory })
     }
@@ -403,7 +403,7 @@ impl Possessions {
 #[derive(Debug)]
 pub(crate) struct Handed {
     pub(crate) begin: Begin,
-    pub(crate) socket: OwnedFd,
+    pub(crate) stream: Stream,
     pub(crate) board: SessionBoard,
     /// The board as the next broker gets it.
     pub(crate) memfd: OwnedFd,
@@ -478,9 +478,11 @@ impl Channel {
         Ok(Some((head, self.content(head)?)))
     }
 
-    /// Gives the other side a session, its socket and its board.
-    pub(crate) fn hand_over(&self, begin: &Begin, socket: BorrowedFd<'_>, board: BorrowedFd<'_>) -> io::Result<()> {
-        self.send_with(Head::new(Kind::Begin).number(begin.session), &begin.content(), &[socket, board])
+    /// Gives the other side a session, its connection and its board.
+    pub(crate) fn hand_over(&self, begin: &Begin, stream: &Stream, board: BorrowedFd<'_>) -> io::Result<()> {
+        let mut content = begin.content();
+        stream.encryption()?.as_slice().put(&mut content);
+        self.send_with(Head::new(Kind::Begin).number(begin.session), &content, &[stream.as_fd(), board])
     }
 
     /// As [`Channel::send`], with descriptors; the content is short.
@@ -502,7 +504,7 @@ impl Channel {
         (&self.0).write_all(&bytes[sent..])
     }
 
-    /// Waits for a session, its socket and its board; `None` if the other side has none and is gone.
+    /// Waits for a session, its connection and its board; `None` if the other side has none and is gone.
     pub(crate) fn take_over(&self) -> io::Result<Option<Handed>> {
         let incomplete = || io::Error::new(io::ErrorKind::InvalidData, "a session without its socket or its board");
         let mut lease = None;
@@ -516,9 +518,12 @@ impl Channel {
         let (Kind::Begin, Some(memfd), Some(socket)) = (head.kind, descriptors.pop(), descriptors.pop()) else {
             return Err(incomplete());
         };
-        let begin = Begin::parse(head.number, &content).map_err(io::Error::other)?;
+        let mut reader = Reader::new(&content);
+        let begin = Begin::parse(head.number, &mut reader).map_err(io::Error::other)?;
+        let encryption: &[u8] = Field::take(&mut reader).map_err(io::Error::other)?;
+        let stream = Stream::with_encryption(socket, encryption)?;
         let board = SessionBoard::open(&memfd, &begin.devices).map_err(io::Error::other)?;
-        Ok(Some(Handed { begin, socket, board, memfd, lease }))
+        Ok(Some(Handed { begin, stream, board, memfd, lease }))
     }
 
     /// Lets the other side go on without us.
@@ -620,14 +625,14 @@ mod tests {
             memory.map(|(device, together)| MemoryLimit { device, most: 7, together, moves: device == 1 }).to_vec();
         let begin = Begin { session: 42, compression: Compression::Always, limits, devices, memory };
         let (board, memfd) = SessionBoard::create(&begin.devices).unwrap();
-        ours.hand_over(&begin, socket.as_fd(), memfd.as_fd()).unwrap();
-        drop(socket);
-        let Handed { begin: taken, socket, board: theirs_board, lease, .. } = theirs.take_over().unwrap().unwrap();
+        ours.hand_over(&begin, &Stream::from_fd(socket.into()), memfd.as_fd()).unwrap();
+        let Handed { begin: taken, stream: socket, board: theirs_board, lease, .. } =
+            theirs.take_over().unwrap().unwrap();
         assert_eq!(taken, begin);
         assert!(lease.is_none());
         theirs_board.add(Count::Commands, 3);
         assert_eq!(board.count(Count::Commands).load(Ordering::Relaxed), 3);
-        let mut socket = UnixStream::from(socket);
+        let mut socket = UnixStream::from(socket.into_fd());
         socket.write_all(b"x").unwrap();
         let mut byte = [0];
         peer.read_exact(&mut byte).unwrap();
@@ -646,7 +651,7 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let listener = UnixListener::bind(place.path().join("s")).unwrap();
         ours.let_survive([9; 32], Duration::from_secs(30), listener.as_fd(), memfd.as_fd()).unwrap();
-        ours.hand_over(&begin, socket.as_fd(), memfd.as_fd()).unwrap();
+        ours.hand_over(&begin, &Stream::from_fd(socket.into()), memfd.as_fd()).unwrap();
         let lease = theirs.take_over().unwrap().unwrap().lease.unwrap();
         assert_eq!((lease.secret, lease.grace), ([9; 32], Duration::from_secs(30)));
         assert_eq!(lease.listener.local_addr().unwrap().as_pathname(), Some(&*place.path().join("s")));

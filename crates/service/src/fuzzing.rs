@@ -30,7 +30,10 @@ pub fn worker_messages(channel: OwnedFd) -> usize {
 
 fn has_sense(head: Head, content: &[u8]) -> bool {
     match head.kind {
-        Kind::Begin => Begin::parse(head.number, content).is_ok_and(|begin| begin.content() == content),
+        Kind::Begin => {
+            let mut reader = telecl_wire::Reader::new(content);
+            Begin::parse(head.number, &mut reader).is_ok_and(|begin| content.starts_with(&begin.content()))
+        }
         Kind::Admit => telecl_wire::decode::<Vec<u64>>(content).is_ok(),
         Kind::Done => Done::parse(content).is_ok_and(|done| content.starts_with(&done.content())),
         Kind::Reserve | Kind::Unreserve => {
@@ -47,7 +50,7 @@ pub fn sample_worker_messages() -> Vec<Vec<u8>> {
         (Head::new(Kind::Lookup).number(1).key([7; 32]), vec![]),
         (Head::new(Kind::Store).key([7; 32]), b"program".to_vec()),
         (Head::new(Kind::Admit).number(2), telecl_wire::encode(&vec![1u64, 2])),
-        (Head::new(Kind::Done).number(0), Done { used: Duration::from_millis(3), more: true }.content()),
+        (Head::new(Kind::Done).number(0), Done { used: Duration::from_millis(3), more: true, brief: false }.content()),
         (Head::new(Kind::Reserve).number(3), MemoryWish::each([1, 2], 4096).content()),
         (Head::new(Kind::Begin).number(4), begin(vec![1, 2]).content()),
     ];
@@ -95,7 +98,8 @@ impl Host {
 
     /// Gives the worker its session.
     pub fn hand_over(&self, socket: &OwnedFd) -> io::Result<()> {
-        self.channel.hand_over(&self.begin, socket.as_fd(), self.memfd.as_fd())
+        let stream = Stream::from_fd(socket.try_clone()?);
+        self.channel.hand_over(&self.begin, &stream, self.memfd.as_fd())
     }
 
     /// Answers what the worker has asked so far. An error if it is gone.

@@ -3,7 +3,8 @@
 //! The driver sends [`Hello`]; the broker answers [`Welcome`] or [`Refused`]. Every other frame
 //! belongs to the worker. A [`Ping`] is answered by broker and worker alike. On a further connection of the same session
 //! the driver sends [`Join`], and the worker answers [`Joined`]: after that it carries payloads, and nothing else. Those who
-//! look after a service begin with [`Inspect`] or [`EndSession`], and get one answer, or with [`Drain`].
+//! look after a service begin with [`Inspect`] or [`EndSession`], and get one answer, or with [`Drain`]. Whoever wants to be
+//! known by a secret is first answered by [`Challenge`], and sends [`Response`].
 
 use crate::codec::{bodies, byte_enums, messages};
 use crate::info::Platform;
@@ -36,7 +37,40 @@ impl Compression {
     }
 }
 
+byte_enums! {
+    /// By what somebody wants to be known.
+    pub enum CredentialKind {
+        /// By the connection alone: the user at a Unix socket, or the certificate of a TLS connection.
+        None = 0,
+        /// By a signed token.
+        Token = 1,
+        /// By a secret that both sides have: answered by [`Challenge`].
+        Secret = 2,
+    }
+}
+
 bodies! {
+    /// Who the driver wants to be known as.
+    pub struct Credential<'a> {
+        pub kind: CredentialKind,
+        /// The token; empty for other kinds.
+        pub token: &'a str,
+        /// Of a secret's proof: what the service has to prove it for. Zeros for other kinds.
+        pub nonce: [u8; 32],
+    }
+
+    /// The service has the secret, and wants to know whether the driver has it too.
+    pub struct Challenge {
+        pub nonce: [u8; 32],
+        /// Of the service, for both nonces and this connection.
+        pub proof: [u8; 32],
+    }
+
+    /// The driver has the secret. Answered as if it had come with the first words.
+    pub struct Response {
+        pub proof: [u8; 32],
+    }
+
     /// The driver introduces itself.
     pub struct Hello<'a> {
         pub magic: [u8; 8],
@@ -48,6 +82,7 @@ bodies! {
         pub pid: u32,
         /// What the driver wishes.
         pub compression: Compression,
+        pub credential: Credential<'a>,
     }
 
     /// How many use a device.
@@ -153,13 +188,20 @@ messages! {
         6 => ShareMemory,
         7 => Join,
         8 => Joined,
-        9 => Inspect,
+        9 => Inspect<'a>,
         10 => Status<'a>,
-        11 => EndSession,
+        11 => EndSession<'a>,
         12 => SessionEnded,
-        20 => Drain,
-        21 => DrainProgress,
+        13 => Challenge,
+        14 => Response,
+        15 => Drain,
+        16 => DrainProgress,
     }
+}
+
+impl Credential<'_> {
+    /// None but the connection.
+    pub const NONE: Credential<'static> = Credential { kind: CredentialKind::None, token: "", nonce: [0; 32] };
 }
 
 #[cfg(test)]

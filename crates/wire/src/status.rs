@@ -1,6 +1,7 @@
 //! What a service tells those who look after it: its devices, tenants and sessions, at one moment.
 
 use crate::codec::{bodies, byte_enums};
+use crate::handshake::Credential;
 
 byte_enums! {
     /// How far a session is.
@@ -25,17 +26,19 @@ byte_enums! {
 bodies! {
     /// The first words of somebody who wants to know how the service is. Answered by [`Status`], or by
     /// [`Refused`](crate::handshake::Refused) and the end.
-    pub struct Inspect {
+    pub struct Inspect<'a> {
         pub magic: [u8; 8],
         pub protocol: u32,
+        pub credential: Credential<'a>,
     }
 
     /// The first words of somebody who wants a session to end. Answered by [`SessionEnded`], or by
     /// [`Refused`](crate::handshake::Refused) and the end.
-    pub struct EndSession {
+    pub struct EndSession<'a> {
         pub magic: [u8; 8],
         pub protocol: u32,
         pub session: u64,
+        pub credential: Credential<'a>,
     }
 
     /// The session is gone.

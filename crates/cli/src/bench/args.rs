@@ -10,7 +10,7 @@ use super::tenants::TenantsArgs;
 
 /// Measure what telecl costs on this machine
 ///
-/// Runs the same tests through the vendor's driver alone (direct), through a service over TCP, and through one over
+/// Runs the same tests through the vendor's driver alone (direct), through a service over TCP, over TCP with TLS, and over
 /// shared memory, in turn, round by round. Every value stands beside direct's, and is marked ✓ or ✗ where the project
 /// has set itself a bar. What the machine can do without OpenCL (round trips, streams, copies) is measured in the
 /// same rounds.

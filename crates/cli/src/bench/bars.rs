@@ -94,7 +94,7 @@ fn rule(row: &str, kind: Kind, device: &DeviceFacts) -> Option<Rule> {
     let shared = match kind {
         Kind::Direct => return None,
         Kind::SharedMemory => true,
-        Kind::Tcp | Kind::Remote => false,
+        Kind::Tcp | Kind::Tls | Kind::Remote => false,
     };
     let choose = |tcp: f64, memory: f64| if shared { memory } else { tcp };
     let one_trip = Rule::DirectPlus { trips: choose(1.0, 0.0), of: Share::Each, seconds: MARGIN };
@@ -109,6 +109,8 @@ fn rule(row: &str, kind: Kind, device: &DeviceFacts) -> Option<Rule> {
         "write-64M" | "read-64M" if shared => Rule::PartOfDirect(if device.is_cpu { 0.8 } else { 0.9 }),
         "stream-1M" if shared => Rule::PartOfDirect(0.8),
         "write-64M" | "read-64M" if kind == Kind::Tcp => Rule::PartOfStream(0.9),
+        // Half of what is wanted without encryption.
+        "write-64M" | "read-64M" if kind == Kind::Tls => Rule::PartOfStream(0.45),
         "stream-1M" if kind == Kind::Tcp => Rule::PartOfStream(0.85),
         "sessions-32" => Rule::PartOfBest(0.9),
         "memory" => Rule::AtMost(f64::from(8 << 20)),

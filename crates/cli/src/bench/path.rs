@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use telecl_config::{Address, INSIDE_SERVICE};
+use telecl_net::Security;
 
 use crate::exit::{Exit, Failure};
 use crate::keeper::{self, Duty, Serving};
@@ -39,6 +40,8 @@ pub(crate) enum Kind {
     Direct,
     /// TCP within this machine.
     Tcp,
+    /// The same, encrypted.
+    Tls,
     /// A Unix socket, and shared memory.
     SharedMemory,
     /// TCP to another machine.
@@ -117,6 +120,8 @@ pub(crate) struct Private {
     place: Place,
     socket: Address,
     tcp: Vec<Address>,
+    /// By which drivers know it where they speak TLS.
+    secret: PathBuf,
 }
 
 impl Private {
@@ -133,9 +138,14 @@ impl Private {
             }
             None => None,
         };
-        let any_port = Address::Tcp { host: "127.0.0.1".to_owned(), port: 0 };
-        let kept = keeper::start(directory, Duty::Service(Serving { listen: vec![any_port], policy, warm }))?;
-        Ok(Private { place: Place { driver, directory: kept.directory }, socket, tcp: kept.addresses })
+        let secret = directory.path().join("secret");
+        telecl_identity::pki::make_secret(&secret)?;
+        let any_port = Address::tcp("127.0.0.1", 0);
+        let kept = keeper::start(
+            directory,
+            Duty::Service(Serving { listen: vec![any_port], policy, secret: Some(secret.clone()), warm }),
+        )?;
+        Ok(Private { place: Place { driver, directory: kept.directory }, socket, tcp: kept.addresses, secret })
     }
 
     pub(crate) fn shared_memory(&self) -> Path {
@@ -144,6 +154,15 @@ impl Private {
 
     pub(crate) fn over_tcp(&self) -> Option<Path> {
         self.tcp.first().map(|address| Path::through("tcp".to_owned(), Kind::Tcp, address, &self.place))
+    }
+
+    /// As [`Private::over_tcp`], encrypted.
+    pub(crate) fn over_tls(&self) -> Option<Path> {
+        let Some(Address::Tcp { host, port, .. }) = self.tcp.first() else { return None };
+        let address = Address::Tcp { host: host.clone(), port: *port, security: Security::Tls };
+        let mut path = Path::through("tls".to_owned(), Kind::Tls, &address, &self.place);
+        path.variables.push(("TELECL_SECRET", Some(self.secret.clone().into())));
+        Some(path)
     }
 
     /// To another service, with the same driver.
@@ -198,6 +217,7 @@ pub(crate) fn all(
     if services.is_empty() {
         let private = Private::start(driver, None, false)?;
         paths.extend(private.over_tcp());
+        paths.extend(private.over_tls());
         paths.push(private.shared_memory());
         return Ok(paths);
     }

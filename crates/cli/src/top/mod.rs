@@ -60,6 +60,12 @@ pub(crate) struct TopArgs {
     timeout: Option<Duration>,
 }
 
+impl TopArgs {
+    pub(crate) fn on(&self) -> &OnServices {
+        &self.on
+    }
+}
+
 pub(crate) fn top(args: &TopArgs) -> Outcome {
     let (addresses, timeout) = watch::services(&args.on.services, args.timeout)?;
     if args.once || args.json {

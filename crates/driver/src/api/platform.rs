@@ -12,7 +12,7 @@ use super::device::Device;
 use super::extensions::{offered_list, offered_text};
 use super::info::{InfoValue, c_string};
 use crate::registry::{Handle, lock};
-use crate::session::{InfoTable, Node, NodePlatform, Session, connect, connect_all};
+use crate::session::{Asking, InfoTable, Node, NodePlatform, Session, connect, connect_all};
 use crate::{log, process};
 
 /// A vendor's platform on a service.
@@ -68,9 +68,10 @@ fn discover() -> Vec<Platform> {
         return Vec::new();
     }
     let mut found = Vec::new();
-    for (address, result) in connect_all(&config.services, config.connect_timeout, config.compression) {
+    for (address, result) in connect_all(&config.services, &Asking::of(&config)) {
         match result {
             Ok(node_and_session) => found.push(node_and_session),
+            Err(error) if error.is_for_user() => log::error(format_args!("no service at {address}: {error}")),
             Err(error) => log::debug(format_args!("no service at {address}: {error}")),
         }
     }
@@ -108,9 +109,9 @@ impl ServiceNode {
         if process::is_exiting() {
             return Err(ClError(CL_DEVICE_NOT_AVAILABLE));
         }
-        let DriverConfig { connect_timeout, compression, .. } = self.config;
-        let (now, session) = connect(&self.facts.address, connect_timeout, compression).map_err(|error| {
-            log::debug(format_args!("no service at {}: {error}", self.facts.address));
+        let (now, session) = connect(&self.facts.address, &Asking::of(&self.config)).map_err(|error| {
+            let say = if error.is_for_user() { log::error } else { log::debug };
+            say(format_args!("no service at {}: {error}", self.facts.address));
             ClError(CL_DEVICE_NOT_AVAILABLE)
         })?;
         if !has_all(&now, &offered_by(self)) {
@@ -131,16 +132,22 @@ impl ServiceNode {
         let local = Address::Unix(socket.into());
         let possible = self.config.shared_memory && *same_node && !socket.is_empty() && *address != local;
         // In another container the path may be missing, or stand for another service.
-        let found = if possible && Path::new(socket).exists() {
-            connect(&local, self.config.connect_timeout, self.config.compression).ok()
-        } else {
-            None
-        };
+        let found =
+            if possible && Path::new(socket).exists() { connect(&local, &Asking::of(&self.config)).ok() } else { None };
         match found {
             // There the program is its user, whom a policy may allow less than those who come over the network.
             Some((node, nearer)) if node.instance == instance => {
-                if has_all(&node, &offered_by(self)) {
+                // Who has shown who it is stays that.
+                let same = self.facts.tenant == "anonymous" || self.facts.tenant == node.tenant;
+                if same && has_all(&node, &offered_by(self)) {
                     return nearer;
+                }
+                if !same {
+                    let (ours, theirs) = (&self.facts.tenant, &node.tenant);
+                    log::debug(format_args!(
+                        "{local} knows this program as {theirs}, not as {ours}: {address} is used"
+                    ));
+                    return Arc::clone(session);
                 }
                 log::debug(format_args!("{local} does not offer all devices of {address}, which is used instead"));
                 Arc::clone(session)
@@ -167,7 +174,7 @@ impl ServiceNode {
     /// The host and the port, or a socket's path and 0.
     pub(crate) fn host_and_port(&self) -> (String, u16) {
         match &self.facts.address {
-            telecl_net::Address::Tcp { host, port } => (host.clone(), *port),
+            telecl_net::Address::Tcp { host, port, .. } => (host.clone(), *port),
             telecl_net::Address::Unix(path) => (path.display().to_string(), 0),
         }
     }

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use telecl_net::{Address, Compression, ConnectError, FrameReceiver, FrameSender, ReceiveError, Stream, boot_id};
+use telecl_config::{CredentialFiles, DriverConfig};
+use telecl_identity::{CredentialError, Credentials, IntroduceError};
+use telecl_net::{Address, Compression, ConnectError, FrameReceiver, FrameSender, Progress, ReceiveError, boot_id};
 use telecl_wire::handshake::{DeviceLoad, Handshake, Hello, MAGIC};
 use telecl_wire::info::Info;
 use telecl_wire::{DecodeError, PROTOCOL_VERSION};
@@ -26,6 +28,8 @@ pub(crate) struct Node {
     pub(crate) socket: String,
     /// Tells one run of a service from all others.
     pub(crate) instance: u64,
+    /// Whom the service takes this program for.
+    pub(crate) tenant: String,
     /// Sessions for each device, in thousandths; 0 if programs are not to spread by it.
     pub(crate) load: u64,
     pub(crate) platforms: Vec<NodePlatform>,
@@ -80,7 +84,25 @@ pub(crate) enum HandshakeError {
     Connect(ConnectError),
     Receive(ReceiveError),
     Refused(String),
+    /// What says who we are cannot be read.
+    Credentials(CredentialError),
+    /// The service cannot show who it is.
+    Unproven(IntroduceError),
     Silent,
+}
+
+impl HandshakeError {
+    /// Whether the user must do something about it, although other services may do.
+    pub(crate) fn is_for_user(&self) -> bool {
+        match self {
+            HandshakeError::Refused(_) | HandshakeError::Credentials(_) | HandshakeError::Unproven(_) => true,
+            HandshakeError::Connect(error) => {
+                matches!(error, ConnectError::Tls { cause, .. } if !cause.is_timeout())
+                    || matches!(error, ConnectError::Plain { .. })
+            }
+            HandshakeError::Receive(_) | HandshakeError::Silent => false,
+        }
+    }
 }
 
 impl std::fmt::Display for HandshakeError {
@@ -89,6 +111,8 @@ impl std::fmt::Display for HandshakeError {
             HandshakeError::Connect(error) => error.fmt(f),
             HandshakeError::Receive(error) => write!(f, "it does not answer as a telecl service: {error}"),
             HandshakeError::Refused(reason) => write!(f, "it refused: {reason}"),
+            HandshakeError::Credentials(error) => write!(f, "credentials cannot be used: {error}"),
+            HandshakeError::Unproven(error) => error.fmt(f),
             HandshakeError::Silent => f.write_str("it did not answer in time"),
         }
     }
@@ -107,6 +131,30 @@ impl From<ReceiveError> for HandshakeError {
     }
 }
 
+impl From<IntroduceError> for HandshakeError {
+    fn from(error: IntroduceError) -> Self {
+        match error {
+            IntroduceError::Receive(error) => error.into(),
+            other => HandshakeError::Unproven(other),
+        }
+    }
+}
+
+/// How services are asked.
+#[derive(Clone, Debug)]
+pub(crate) struct Asking {
+    pub(crate) timeout: Duration,
+    pub(crate) compression: Compression,
+    pub(crate) credentials: CredentialFiles,
+}
+
+impl Asking {
+    pub(crate) fn of(config: &DriverConfig) -> Asking {
+        let (timeout, credentials) = (config.connect_timeout, config.credentials.clone());
+        Asking { timeout, compression: config.compression, credentials }
+    }
+}
+
 /// What `Welcome` says about the session.
 struct Agreed {
     compression: Compression,
@@ -117,30 +165,26 @@ struct Agreed {
 /// What a service offers, and the session with it.
 type Connected = (Node, Arc<Session>);
 
-/// Connects to all services at once and waits no longer than `timeout` for the slowest.
+/// Connects to all services at once and waits no longer than it may for the slowest.
 /// The result has the order of `addresses`.
-pub(crate) fn connect_all(
-    addresses: &[Address],
-    timeout: Duration,
-    compression: Compression,
-) -> Vec<(Address, Result<Connected, HandshakeError>)> {
+pub(crate) fn connect_all(addresses: &[Address], asking: &Asking) -> Vec<(Address, Result<Connected, HandshakeError>)> {
     if let [address] = addresses {
         // No thread for the common case, unless a name must be resolved, which knows no deadline.
         if is_numeric(address) {
-            return vec![(address.clone(), connect(address, timeout, compression))];
+            return vec![(address.clone(), connect(address, asking))];
         }
     }
     let (results, arrivals) = mpsc::channel();
     for (place, address) in addresses.iter().enumerate() {
-        let (results, address) = (results.clone(), address.clone());
+        let (results, address, asking) = (results.clone(), address.clone(), asking.clone());
         // A service whose thread does not start counts as one that did not answer.
         let _ = spawn("telecl-connect", 256 << 10, move || {
             // Nobody listens any more if this took too long.
-            let _ = results.send((place, connect(&address, timeout, compression)));
+            let _ = results.send((place, connect(&address, &asking)));
         });
     }
     drop(results);
-    let deadline = Instant::now() + timeout;
+    let deadline = Instant::now() + asking.timeout;
     let mut found: Vec<_> = addresses.iter().map(|address| (address.clone(), Err(HandshakeError::Silent))).collect();
     while let Ok((place, result)) = arrivals.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
         found[place].1 = result;
@@ -155,19 +199,18 @@ fn is_numeric(address: &Address) -> bool {
     }
 }
 
-/// Connects to one service within `timeout` and shakes hands.
-pub(crate) fn connect(
-    address: &Address,
-    timeout: Duration,
-    compression: Compression,
-) -> Result<Connected, HandshakeError> {
+/// Connects to one service in time and shakes hands. Credentials are read each time: they may have been renewed.
+pub(crate) fn connect(address: &Address, asking: &Asking) -> Result<Connected, HandshakeError> {
+    let Asking { timeout, compression, ref credentials } = *asking;
+    let credentials = Credentials::load(credentials).map_err(HandshakeError::Credentials)?;
     let begin = Instant::now();
     let deadline = begin + timeout;
-    let stream = Stream::connect(address, deadline).map_err(HandshakeError::Connect)?;
+    let stream = credentials.dialer().connect(address, deadline).map_err(HandshakeError::Connect)?;
     let connected = begin.elapsed();
     let io = |error| HandshakeError::Receive(ReceiveError::Io(error));
     let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
     stream.set_receive_timeout(Some(left)).map_err(io)?;
+    let presented = credentials.present(&stream).map_err(io)?;
     let mut sender = FrameSender::new(stream.try_clone().map_err(io)?);
     let mut receiver = FrameReceiver::new(stream);
 
@@ -180,10 +223,13 @@ pub(crate) fn connect(
         program: &program,
         pid: std::process::id(),
         compression,
+        credential: presented.credential.clone(),
     };
-    sender.send(&hello, &[]).map_err(io)?;
+    if presented.introduce(&hello, &mut sender, &mut receiver)? != Progress::Ready {
+        return Err(io(std::io::ErrorKind::UnexpectedEof.into()));
+    }
     let (node, agreed, ticket) = {
-        let frame = receiver.next_frame()?.ok_or_else(|| io(std::io::ErrorKind::UnexpectedEof.into()))?;
+        let frame = receiver.frame();
         let answered = hello_sent.elapsed();
         match Handshake::decode(frame.opcode, frame.body).map_err(ReceiveError::Protocol)? {
             Handshake::Welcome(welcome) => {
@@ -196,6 +242,7 @@ pub(crate) fn connect(
                     same_node: welcome.boot_id != [0; 16] && welcome.boot_id == boot_id(),
                     socket: welcome.socket.to_owned(),
                     instance: welcome.instance,
+                    tenant: welcome.tenant.to_owned(),
                     load: if welcome.by_load { mean_load(&welcome.loads) } else { 0 },
                     platforms: welcome
                         .platforms

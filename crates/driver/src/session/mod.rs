@@ -27,7 +27,7 @@ use telecl_wire::{CHUNK, FIRST_DRIVER_ID};
 
 pub(crate) use account::{Account, Charge, TooMuch};
 pub(crate) use callbacks::{Callbacks, on_receiver_thread};
-pub(crate) use connect::{InfoTable, Node, NodeDevice, NodePlatform, connect, connect_all};
+pub(crate) use connect::{Asking, InfoTable, Node, NodeDevice, NodePlatform, connect, connect_all};
 pub(crate) use streams::Batch;
 
 use self::outbox::Weight;

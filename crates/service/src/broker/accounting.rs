@@ -99,7 +99,7 @@ fn line(seen: &Seen, offer: &Offer, end: SystemTime, ended: &Result<String, Stri
 }
 
 /// `2026-03-01T12:00:00.250Z`.
-fn rfc3339(time: SystemTime) -> String {
+pub(crate) fn rfc3339(time: SystemTime) -> String {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
     let (days, seconds) = (since.as_secs() / 86_400, since.as_secs() % 86_400);
     // Howard Hinnant's days_from_civil, backwards; years begin in March, so that leap days come last.

@@ -22,6 +22,10 @@ pub(crate) enum Failure {
     Connection,
     /// Its tenant may use nothing.
     NoDevice,
+    /// It could not show who it is, or was not encrypted.
+    Credential,
+    /// There was no TLS handshake.
+    Tls,
     /// A stream that may not join.
     Join,
     /// The service had no means left, or was stopping.
@@ -32,7 +36,7 @@ pub(crate) enum Failure {
 
 impl Failure {
     /// With the names that metrics have for them.
-    pub(crate) const ALL: [(Failure, &str); 11] = [
+    pub(crate) const ALL: [(Failure, &str); 13] = [
         (Failure::Crowded, "crowded"),
         (Failure::Left, "left"),
         (Failure::Silent, "silent"),
@@ -41,6 +45,8 @@ impl Failure {
         (Failure::Malformed, "malformed"),
         (Failure::Connection, "connection"),
         (Failure::NoDevice, "no_device"),
+        (Failure::Credential, "credential"),
+        (Failure::Tls, "tls"),
         (Failure::Join, "join"),
         (Failure::Unable, "unable"),
         (Failure::Draining, "draining"),
@@ -56,6 +62,7 @@ impl From<&Unwelcome> for Failure {
             Unwelcome::Version(_) => Failure::Version,
             Unwelcome::Malformed(_) => Failure::Malformed,
             Unwelcome::Io(_) => Failure::Connection,
+            Unwelcome::NoTls | Unwelcome::Tls(_) => Failure::Tls,
         }
     }
 }

@@ -10,11 +10,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
-use telecl_net::{FrameSender, Stream};
+use telecl_net::FrameSender;
 use telecl_wire::status::{DrainMode, DrainProgress};
 use tracing::{info, warn};
 
 use super::Broker;
+use super::audit::Wanted;
+use super::greeting::{Arrival, Shown};
 use super::inspect::Viewer;
 use super::session::refuse;
 use super::stop::Told;
@@ -168,9 +170,10 @@ pub(crate) fn end_sessions(broker: &Arc<Broker>) {
 }
 
 /// Somebody wants the service to drain, or to take sessions again.
-pub(crate) fn attend(broker: &Arc<Broker>, stream: Stream, mode: DrainMode, grace: Option<Duration>) {
+pub(crate) fn attend(broker: &Arc<Broker>, arrival: Arrival, peer: &str, mode: DrainMode, grace: Option<Duration>) {
     let timeout = broker.settings.handshake_timeout;
-    let viewer = Viewer::find(broker, &stream);
+    let found = Viewer::find(broker, arrival, peer, &Shown::None, Wanted::Drain);
+    let Some((viewer, stream)) = found else { return };
     if !viewer.operator {
         let reason = "only root and the user who runs the service may drain it, at its Unix socket";
         return refuse(stream, reason, timeout);

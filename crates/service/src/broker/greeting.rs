@@ -5,11 +5,14 @@ use std::os::fd::AsFd;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
-use telecl_net::{Compression, FrameSender, Stream};
-use telecl_wire::handshake::{Drain, EndSession, Hello, Inspect, Join, MAGIC, Ping, Pong};
+use telecl_identity::NONCE;
+use telecl_net::{Accepted, ClientCertificate, Compression, FrameSender, Stream, TlsError, TlsServer};
+use telecl_wire::handshake::{
+    Credential, CredentialKind, Drain, EndSession, Hello, Inspect, Join, MAGIC, Ping, Pong, Response,
+};
 use telecl_wire::request::Message;
 use telecl_wire::status::DrainMode;
 use telecl_wire::{DecodeError, Header, PROTOCOL_VERSION, decode};
@@ -27,17 +30,69 @@ pub(crate) struct Caller {
     pub(crate) compression: Compression,
 }
 
+/// A connection, encrypted if it has to be.
+#[derive(Debug)]
+pub(crate) struct Arrival {
+    pub(crate) stream: Stream,
+    pub(crate) certificate: ClientCertificate,
+}
+
+impl Arrival {
+    /// How it came.
+    pub(crate) fn link(&self) -> &'static str {
+        match (self.stream.is_unix(), self.stream.is_encrypted()) {
+            (true, _) => "unix",
+            (false, true) => "tls",
+            (false, false) => "tcp",
+        }
+    }
+}
+
+/// By what somebody wants to be known, besides the connection.
+#[derive(Debug)]
+pub(crate) enum Shown {
+    None,
+    Token(String),
+    /// A secret, which is to be proven for this number.
+    Secret([u8; NONCE]),
+}
+
+impl Shown {
+    fn of(credential: &Credential<'_>) -> Shown {
+        match credential.kind {
+            CredentialKind::None => Shown::None,
+            CredentialKind::Token => Shown::Token(credential.token.to_owned()),
+            CredentialKind::Secret => Shown::Secret(credential.nonce),
+        }
+    }
+}
+
+/// Shakes hands with whoever begins with TLS. Everybody else is left as they came.
+pub(crate) fn secure(tls: Option<&TlsServer>, stream: Stream, deadline: Instant) -> Result<Arrival, Unwelcome> {
+    if stream.is_unix() {
+        return Ok(Arrival { stream, certificate: ClientCertificate::None });
+    }
+    match stream.begins_handshake(deadline)? {
+        None => Err(Unwelcome::Left),
+        Some(false) => Ok(Arrival { stream, certificate: ClientCertificate::None }),
+        Some(true) => {
+            let Accepted { stream, certificate } = tls.ok_or(Unwelcome::NoTls)?.accept(stream, deadline)?;
+            Ok(Arrival { stream, certificate })
+        }
+    }
+}
+
 /// The first words on a connection.
 #[derive(Debug)]
 pub(crate) enum Introduction {
     /// It is to be a session.
-    Hello(Caller),
+    Hello(Caller, Shown),
     /// It is to be a stream of one.
     Join(Join),
     /// Somebody wants to know how the service is.
-    Inspect,
+    Inspect(Shown),
     /// Somebody wants this session to end.
-    EndSession(u64),
+    EndSession(u64, Shown),
     /// Somebody wants the service to take no new sessions, or to take some again.
     Drain(DrainMode, Option<Duration>),
 }
@@ -59,6 +114,16 @@ pub(crate) enum Unwelcome {
     Malformed(#[from] DecodeError),
     #[error("connection failed: {0}")]
     Io(io::Error),
+    #[error("wants TLS, for which this service has no certificate")]
+    NoTls,
+    #[error("no TLS: {0}")]
+    Tls(TlsError),
+}
+
+impl From<TlsError> for Unwelcome {
+    fn from(error: TlsError) -> Self {
+        if error.is_timeout() { Unwelcome::Silent } else { Unwelcome::Tls(error) }
+    }
 }
 
 impl From<io::Error> for Unwelcome {
@@ -71,6 +136,20 @@ impl From<io::Error> for Unwelcome {
 }
 
 impl Unwelcome {
+    /// For the audit.
+    pub(crate) fn code(&self) -> &'static str {
+        match self {
+            Unwelcome::Left => "left",
+            Unwelcome::Silent => "silent",
+            Unwelcome::Stranger => "stranger",
+            Unwelcome::Version(_) => "version",
+            Unwelcome::Malformed(_) => "malformed",
+            Unwelcome::Io(_) => "connection",
+            Unwelcome::NoTls => "no_tls",
+            Unwelcome::Tls(_) => "tls",
+        }
+    }
+
     /// Whether the peer can read a refusal.
     pub(crate) fn is_driver(&self) -> bool {
         matches!(self, Unwelcome::Version(_) | Unwelcome::Malformed(_))
@@ -78,8 +157,7 @@ impl Unwelcome {
 }
 
 /// Reads exactly the first frame.
-pub(crate) fn read_introduction(stream: &Stream, timeout: Duration) -> Result<Introduction, Unwelcome> {
-    let deadline = Instant::now() + timeout;
+pub(crate) fn read_introduction(stream: &Stream, deadline: Instant) -> Result<Introduction, Unwelcome> {
     let mut header = [0; Header::LEN];
     match fill(stream, &mut header, deadline)? {
         Filled::All => {}
@@ -103,7 +181,7 @@ pub(crate) fn read_introduction(stream: &Stream, timeout: Duration) -> Result<In
 /// Whether a connection introduces itself properly, for a fuzz target.
 #[cfg(feature = "fuzzing")]
 pub(crate) fn introduce(stream: &Stream, timeout: Duration) -> bool {
-    read_introduction(stream, timeout).is_ok()
+    read_introduction(stream, Instant::now() + timeout).is_ok()
 }
 
 /// Magic and version come first in every version; only then may the rest be expected to have our form.
@@ -115,8 +193,11 @@ fn parse(opcode: u16, body: &[u8]) -> Result<Introduction, Unwelcome> {
     }
     match opcode {
         Join::OPCODE => return Ok(Introduction::Join(decode(body)?)),
-        Inspect::OPCODE => return decode::<Inspect>(body).map(|_| Introduction::Inspect).map_err(Into::into),
-        EndSession::OPCODE => return Ok(Introduction::EndSession(decode::<EndSession>(body)?.session)),
+        Inspect::OPCODE => return Ok(Introduction::Inspect(Shown::of(&decode::<Inspect<'_>>(body)?.credential))),
+        EndSession::OPCODE => {
+            let EndSession { session, credential, .. } = decode(body)?;
+            return Ok(Introduction::EndSession(session, Shown::of(&credential)));
+        }
         Drain::OPCODE => {
             let Drain { mode, grace_ms, .. } = decode(body)?;
             return Ok(Introduction::Drain(mode, grace_ms.map(Duration::from_millis)));
@@ -124,12 +205,29 @@ fn parse(opcode: u16, body: &[u8]) -> Result<Introduction, Unwelcome> {
         _ => {}
     }
     let hello: Hello<'_> = decode(body)?;
-    Ok(Introduction::Hello(Caller {
+    let caller = Caller {
         program: printable(hello.program),
         pid: hello.pid,
         version: printable(hello.version),
         compression: hello.compression,
-    }))
+    };
+    Ok(Introduction::Hello(caller, Shown::of(&hello.credential)))
+}
+
+/// Reads the answer to a challenge; `None` if there is none.
+pub(crate) fn read_response(stream: &Stream, deadline: Instant) -> io::Result<Option<Response>> {
+    let mut frame = [0; Header::LEN + 32];
+    match fill(stream, &mut frame, deadline) {
+        Ok(Filled::All) => {}
+        Ok(Filled::Nothing | Filled::Some) => return Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Ok(None),
+        Err(error) => return Err(error),
+    }
+    let (header, body) = frame.split_first_chunk().ok_or(io::ErrorKind::InvalidData)?;
+    let header = Header::parse(header).map_err(io::Error::other)?;
+    let fits = header.opcode.get() == Response::OPCODE && header.body_len() == body.len() && header.payload_len() == 0;
+    let response = if fits { decode(body).ok() } else { None };
+    response.map(Some).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "it is no answer to a challenge"))
 }
 
 /// Text from outside goes to the log: short, and without control characters.
@@ -148,27 +246,48 @@ pub(crate) enum First {
 /// Answers pings until something else arrives.
 pub(crate) fn wait_for_request(stream: &Stream, sender: &mut FrameSender, timeout: Duration) -> io::Result<First> {
     loop {
-        match poll(&mut [PollFd::new(stream, PollFlags::IN)], None) {
-            Err(Errno::INTR) => continue,
-            other => other?,
-        };
-        let mut opcode = [0; 2];
-        let deadline = Instant::now() + timeout;
-        loop {
-            match receive(stream, &mut opcode, RecvFlags::PEEK)? {
-                0 => return Ok(First::Left),
-                2 => break,
-                // Half an opcode: poll would return at once, as there is something to read.
-                _ if Instant::now() < deadline => thread::sleep(Duration::from_millis(1)),
-                _ => return Err(io::ErrorKind::TimedOut.into()),
-            }
+        if !stream.has_received() {
+            match poll(&mut [PollFd::new(stream, PollFlags::IN)], None) {
+                Err(Errno::INTR) => continue,
+                other => other?,
+            };
         }
-        if u16::from_le_bytes(opcode) != Ping::OPCODE {
-            return Ok(First::Request);
+        let deadline = Instant::now() + timeout;
+        let opcode = if stream.is_encrypted() { look_ahead(stream, deadline)? } else { peek(stream, deadline)? };
+        match opcode {
+            None => return Ok(First::Left),
+            Some(Ping::OPCODE) => {}
+            Some(_) => return Ok(First::Request),
         }
         let number = read_ping(stream, deadline)?;
         sender.send(&Pong { number }, &[])?;
     }
+}
+
+/// What comes next, which stays in the socket; `None` at the end.
+fn peek(stream: &Stream, deadline: Instant) -> io::Result<Option<u16>> {
+    let mut opcode = [0; 2];
+    loop {
+        match receive(stream, &mut opcode, RecvFlags::PEEK)? {
+            0 => return Ok(None),
+            2 => return Ok(Some(u16::from_le_bytes(opcode))),
+            // Half an opcode: poll would return at once, as there is something to read.
+            _ if Instant::now() < deadline => thread::sleep(Duration::from_millis(1)),
+            _ => return Err(io::ErrorKind::TimedOut.into()),
+        }
+    }
+}
+
+/// As [`peek`]: what has been decrypted goes to the worker with the connection.
+fn look_ahead(stream: &Stream, deadline: Instant) -> io::Result<Option<u16>> {
+    let mut opcode = [0; 2];
+    match fill(stream, &mut opcode, deadline)? {
+        Filled::Nothing => return Ok(None),
+        Filled::Some => return Err(io::ErrorKind::UnexpectedEof.into()),
+        Filled::All => {}
+    }
+    stream.put_back(&opcode)?;
+    Ok(Some(u16::from_le_bytes(opcode)))
 }
 
 fn read_ping(stream: &Stream, deadline: Instant) -> io::Result<u64> {
@@ -197,24 +316,11 @@ enum Filled {
 /// Reads exactly as much as `target` holds. The deadline is for all of it, so that a peer which sends one byte at a
 /// time gains nothing.
 fn fill(stream: &Stream, target: &mut [u8], deadline: Instant) -> io::Result<Filled> {
-    let mut filled = 0;
-    while filled < target.len() {
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(io::ErrorKind::TimedOut.into());
-        }
-        let left = Timespec::try_from(left).map_err(io::Error::other)?;
-        match poll(&mut [PollFd::new(stream, PollFlags::IN)], Some(&left)) {
-            Ok(0) | Err(Errno::INTR) => continue,
-            other => other?,
-        };
-        match receive(stream, &mut target[filled..], RecvFlags::empty())? {
-            0 if filled == 0 => return Ok(Filled::Nothing),
-            0 => return Ok(Filled::Some),
-            n => filled += n,
-        }
-    }
-    Ok(Filled::All)
+    Ok(match stream.receive_until(target, deadline)? {
+        0 => Filled::Nothing,
+        filled if filled < target.len() => Filled::Some,
+        _ => Filled::All,
+    })
 }
 
 fn receive(stream: impl AsFd, target: &mut [u8], flags: RecvFlags) -> io::Result<usize> {
@@ -238,6 +344,10 @@ mod tests {
 
     const SOON: Duration = Duration::from_secs(5);
 
+    fn read(stream: &Stream) -> Result<Introduction, Unwelcome> {
+        read_introduction(stream, Instant::now() + SOON)
+    }
+
     fn pair() -> (UnixStream, Stream) {
         let (peer, ours) = UnixStream::pair().unwrap();
         (peer, Stream::from_fd(ours.into()))
@@ -245,7 +355,15 @@ mod tests {
 
     fn hello(protocol: u32) -> Hello<'static> {
         let compression = Compression::Always;
-        Hello { magic: MAGIC, protocol, version: "0.1.0", program: "evil\nname", pid: 7, compression }
+        Hello {
+            magic: MAGIC,
+            protocol,
+            version: "0.1.0",
+            program: "evil\nname",
+            pid: 7,
+            compression,
+            credential: Credential::NONE,
+        }
     }
 
     #[test]
@@ -256,7 +374,7 @@ mod tests {
         sender.push(&Ping { number: 3 }, &[]).unwrap();
         sender.push(&Stage { id: 1 }, &[]).unwrap();
         sender.flush().unwrap();
-        let Introduction::Hello(caller) = read_introduction(&ours, SOON).unwrap() else { panic!("no hello") };
+        let Introduction::Hello(caller, Shown::None) = read(&ours).unwrap() else { panic!("no hello") };
         assert_eq!((caller.program.as_str(), caller.pid), ("evil?name", 7));
         assert_eq!(caller.compression, Compression::Always);
         let mut answers = FrameSender::new(ours.try_clone().unwrap());
@@ -281,10 +399,10 @@ mod tests {
     fn strangers_and_silent_peers_are_told_apart() {
         let (mut peer, ours) = pair();
         peer.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
-        assert!(matches!(read_introduction(&ours, SOON), Err(Unwelcome::Stranger)));
+        assert!(matches!(read(&ours), Err(Unwelcome::Stranger)));
         let (peer, ours) = pair();
-        assert!(matches!(read_introduction(&ours, Duration::from_millis(20)), Err(Unwelcome::Silent)));
+        assert!(matches!(read_introduction(&ours, Instant::now() + Duration::from_millis(20)), Err(Unwelcome::Silent)));
         drop(peer);
-        assert!(matches!(read_introduction(&ours, SOON), Err(Unwelcome::Left)));
+        assert!(matches!(read(&ours), Err(Unwelcome::Left)));
     }
 }

@@ -36,7 +36,7 @@ pub(crate) struct Page(TcpListener);
 impl Page {
     pub(crate) fn bind(address: &Address) -> Result<Page, ServeError> {
         let failed = |cause| ServeError::Metrics { address: address.clone(), cause };
-        let Address::Tcp { host, port } = address else {
+        let Address::Tcp { host, port, .. } = address else {
             return Err(failed(io::Error::new(io::ErrorKind::InvalidInput, "not a TCP address")));
         };
         TcpListener::bind((host.as_str(), *port)).map(Page).map_err(failed)

@@ -5,7 +5,7 @@
 //! names.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use telecl_net::{FrameSender, Stream};
 use telecl_policy::Tenant;
@@ -15,10 +15,13 @@ use tracing::{info, warn};
 
 use super::Broker;
 use super::accounts::Seen;
+use super::audit::{Outcome, Subject, Wanted};
+use super::counters::Failure;
 use super::figures::Figures;
+use super::greeting::{Arrival, Shown};
 use super::overview::{DeviceView, Overview};
-use super::peer::{self, User};
-use super::session::refuse;
+use super::peer::User;
+use super::session::{identify, refuse};
 use crate::board::{Count, DeviceCount, Wish};
 
 /// More sessions than this do not fit into an answer.
@@ -32,10 +35,36 @@ pub(super) struct Viewer {
 }
 
 impl Viewer {
-    pub(super) fn find(broker: &Broker, stream: &Stream) -> Viewer {
-        let user = peer::user_of(stream);
-        let tenant = peer::tenant_of(user.as_ref(), &broker.rules.current());
-        Viewer { operator: user.as_ref().is_some_and(User::is_operator), tenant, user }
+    /// `None` for somebody who may not ask, and has been told so.
+    pub(super) fn find(
+        broker: &Broker,
+        arrival: Arrival,
+        peer: &str,
+        shown: &Shown,
+        wanted: Wanted,
+    ) -> Option<(Viewer, Stream)> {
+        let timeout = broker.settings.handshake_timeout;
+        let link = arrival.link();
+        match identify(broker, &arrival, shown, Instant::now() + timeout) {
+            Ok(identity) => {
+                // Whoever watches asks once a second.
+                if wanted != Wanted::Status {
+                    let subject = Subject { peer, link, identity: Some(&identity), program: None };
+                    let accepted = Outcome::Accepted { session: None, devices: &[] };
+                    broker.audit.write(wanted, &subject, accepted, &broker.offer);
+                }
+                let operator = identity.is_operator();
+                Some((Viewer { operator, tenant: identity.tenant, user: identity.user }, arrival.stream))
+            }
+            Err(refusal) => {
+                broker.counters.failed(Failure::Credential);
+                warn!(peer, reason = refusal.text, code = refusal.code, "refused to say how the service is");
+                let subject = Subject { peer, link, identity: None, program: None };
+                broker.audit.write(wanted, &subject, Outcome::Refused(&refusal), &broker.offer);
+                refuse(arrival.stream, &refusal.text, timeout);
+                None
+            }
+        }
     }
 
     /// For the log.
@@ -49,8 +78,8 @@ impl Viewer {
 }
 
 /// Says how the service is.
-pub(crate) fn inspect(broker: &Arc<Broker>, stream: Stream) {
-    let viewer = Viewer::find(broker, &stream);
+pub(crate) fn inspect(broker: &Arc<Broker>, arrival: Arrival, peer: &str, shown: &Shown) {
+    let Some((viewer, stream)) = Viewer::find(broker, arrival, peer, shown, Wanted::Status) else { return };
     broker.sensors.want();
     let Overview { mut devices, mut sessions, tenants, .. } = Overview::take(broker);
     if !viewer.operator {
@@ -111,8 +140,9 @@ fn fit(status: &mut Status<'_>, most: usize) {
 }
 
 /// Ends a session, and says so when it is gone.
-pub(crate) fn end_session(broker: &Arc<Broker>, stream: Stream, session: u64) {
-    let viewer = Viewer::find(broker, &stream);
+pub(crate) fn end_session(broker: &Arc<Broker>, arrival: Arrival, peer: &str, session: u64, shown: &Shown) {
+    let wanted = Wanted::EndSession(session);
+    let Some((viewer, stream)) = Viewer::find(broker, arrival, peer, shown, wanted) else { return };
     let timeout = broker.settings.handshake_timeout;
     let found = broker.accounts.find(session).filter(|(who, _)| viewer.sees(&who.tenant));
     let Some((who, board)) = found else {

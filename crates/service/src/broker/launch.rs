@@ -105,7 +105,7 @@ fn run(
     let process = pidfd_open(pid, PidfdFlags::empty()).ok();
     let attended = lend(broker, begin, child.id(), scratch.path(), &channel)
         .and_then(|()| match &*socket {
-            Some(socket) => channel.hand_over(begin, socket.as_fd(), memfd.as_fd()),
+            Some(socket) => channel.hand_over(begin, socket, memfd.as_fd()),
             None => Ok(()),
         })
         .and_then(|()| attend(broker, &mut devices, socket, joins, &channel, (pid, process.as_ref())));
@@ -250,7 +250,8 @@ fn attend(
         }
         if ready[2] && begun {
             for (stream, socket) in joins.take() {
-                channel.send_with(Head::new(Kind::Join).number(stream.into()), &[], &[socket.as_fd()])?;
+                let head = Head::new(Kind::Join).number(stream.into());
+                channel.send_with(head, &socket.encryption()?, &[socket.as_fd()])?;
             }
         }
         if ready[0] {

@@ -15,6 +15,7 @@ use telecl_net::{Address, Listener, Stream};
 use tracing::{debug, info, warn};
 
 use super::ServeError;
+use super::credentials::Credentials;
 use super::stop::{Signals, Told};
 
 /// How often the policy's file is looked at.
@@ -56,6 +57,24 @@ impl Listeners {
             all.add_local_socket();
         }
         Ok(all)
+    }
+
+    /// An error if other machines can connect, and nothing protects what passes, or says who they are.
+    pub(crate) fn check(&self, credentials: &Credentials) -> Result<(), ServeError> {
+        let open = self.listeners.iter().zip(&self.addresses).filter(|(listener, _)| listener.is_open());
+        for (_, address) in open {
+            let missing = match (credentials.current().tls.is_some(), credentials.any()) {
+                (true, true) if credentials.required() => continue,
+                (true, true) => "credentials are not required there",
+                (false, _) => "there is no certificate to encrypt with",
+                (true, false) => "nothing says who may connect",
+            };
+            if !credentials.is_insecure() {
+                return Err(ServeError::Open { address: address.clone(), missing });
+            }
+            warn!(%address, missing, "other machines can connect, and nothing keeps strangers out: --insecure says so");
+        }
+        Ok(())
     }
 
     /// The path of the Unix socket; empty if there is none.

@@ -52,13 +52,15 @@ fn usable(own: u64) -> u64 {
 }
 
 /// What a tenant's session may have of these devices; those without a limit are not among them.
-pub(crate) fn limits(grant: &Grant, devices: &[u64], offer: &Offer) -> Vec<MemoryLimit> {
+/// With `narrowed`, all sessions of the tenant together have no more than that.
+pub(crate) fn limits(grant: &Grant, narrowed: Option<u64>, devices: &[u64], offer: &Offer) -> Vec<MemoryLimit> {
     let limit = |device: u64| {
         let known = offer.memory(device);
         // A device that does not say how much it has is taken at the policy's word.
         let own = known.unwrap_or(u64::MAX);
         let bytes = |memory: Option<telecl_policy::Memory>| memory.map(|memory| memory.on_device(own));
-        let (session, tenant) = (bytes(grant.session_memory.value), bytes(grant.device_memory.value));
+        let session = bytes(grant.session_memory.value);
+        let tenant = bytes(grant.device_memory.value).into_iter().chain(narrowed.map(|most| most.min(own))).min();
         if grant.oversubscribe.value {
             // A session that does not fit by itself could never run.
             let together = tenant.into_iter().chain(known.map(usable)).min()?;
@@ -469,7 +471,7 @@ mod tests {
     fn limits_of(policy: &str) -> Vec<MemoryLimit> {
         let policy = Policy::parse(Path::new("policy.toml"), policy).unwrap();
         // Of a device that does not say how much memory it has.
-        limits(&policy.for_tenant(&Tenant::anonymous()), &[1], &Offer::default())
+        limits(&policy.for_tenant(&Tenant::anonymous()), None, &[1], &Offer::default())
     }
 
     type Begun = (u64, Vec<MemoryLimit>);

@@ -9,9 +9,11 @@ mod accounting;
 mod accounts;
 mod admission;
 mod adopt;
+mod audit;
 mod cache;
 mod confinement;
 mod counters;
+mod credentials;
 mod drain;
 mod farewell;
 mod figures;
@@ -52,6 +54,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use telecl_config::ServiceCredentialFiles;
 use telecl_confine::Unconfined;
 use telecl_net::{Address, Compression};
 use telecl_policy::PolicyError;
@@ -60,9 +63,11 @@ use tracing::{info, warn};
 use self::accounting::Accounting;
 use self::accounts::Accounts;
 use self::admission::Admission;
+use self::audit::Audit;
 use self::cache::Cache;
 pub use self::confinement::Confinement;
 use self::counters::Counters;
+use self::credentials::Credentials;
 use self::drain::{Drain, Next};
 #[cfg(feature = "fuzzing")]
 pub(crate) use self::greeting::introduce;
@@ -106,6 +111,10 @@ pub struct ServeSettings {
     pub metrics: Option<Address>,
     /// The file that gets a line for each session at its end.
     pub accounting: Option<PathBuf>,
+    /// What is shown to drivers, and by what they are known.
+    pub credentials: ServiceCredentialFiles,
+    /// Where a line goes for everybody who wants something; nowhere if `None`.
+    pub audit: Option<telecl_config::Audit>,
     /// Whether bulk data is compressed on its way, if it is for us to say.
     pub compression: Compression,
     pub confinement: Confinement,
@@ -140,6 +149,8 @@ impl ServeSettings {
             policy: None,
             metrics: None,
             accounting: None,
+            credentials: ServiceCredentialFiles::default(),
+            audit: None,
             compression: Compression::Auto,
             confinement: Confinement::default(),
             drain_grace: Duration::ZERO,
@@ -181,6 +192,14 @@ pub enum ServeError {
     /// Its message says what to do.
     #[error(transparent)]
     Unconfined(#[from] Unconfined),
+    #[error("the credentials are wrong: {0}")]
+    Credentials(String),
+    #[error(
+        "other machines can reach {address}, and {missing}. Make credentials (telecl pki init, or telecl secret create FILE \
+         for jobs of one user) and name them: --certificate service.pem --key service.key --token-keys token.pub, or \
+         --secret FILE; see docs/credentials.md. Those who trust everybody on that network say --insecure"
+    )]
+    Open { address: Address, missing: &'static str },
     #[error("cannot watch for signals: {0}")]
     Signals(io::Error),
     #[error("cannot make a directory in {place}: {cause}; set TMPDIR to one that you may write to", place = std::env::temp_dir().display())]
@@ -221,6 +240,8 @@ struct Broker {
     counters: Counters,
     accounts: Accounts,
     accounting: Accounting,
+    credentials: Credentials,
+    audit: Audit,
     sensors: Arc<Readings>,
     sessions: Registry,
     drain: Drain,
@@ -238,8 +259,12 @@ struct Broker {
 pub fn serve(settings: ServeSettings, ready: impl FnOnce(&[Address])) -> Result<(), ServeError> {
     // First, so that a wrong one costs nothing else.
     let rules = Arc::new(Rules::load(settings.policy.clone())?);
-    let signals = Signals::install(rules.has_file()).map_err(ServeError::Signals)?;
+    let owner = peer::tenant_of_owner(&rules.current());
+    let credentials = Credentials::load(settings.credentials.clone(), owner).map_err(ServeError::Credentials)?;
+    let reloads = rules.has_file() || credentials.has_files();
+    let signals = Signals::install(reloads).map_err(ServeError::Signals)?;
     let listeners = Listeners::bind(&settings.listen, settings.local_socket)?;
+    listeners.check(&credentials)?;
     let page = settings.metrics.as_ref().map(http::Page::bind).transpose()?;
     let descriptors = raise_descriptors();
     let records = open_records(&settings, listeners.addresses())?;
@@ -254,6 +279,8 @@ pub fn serve(settings: ServeSettings, ready: impl FnOnce(&[Address])) -> Result<
         memory: Memory::new(&offer),
         rules,
         accounting: Accounting::new(settings.accounting.clone()),
+        audit: Audit::new(settings.audit.clone()),
+        credentials,
         sensors: Arc::new(Readings::new(&settings.worker, &offer)),
         offer,
         placement: Placement::default(),
@@ -301,6 +328,7 @@ pub fn serve(settings: ServeSettings, ready: impl FnOnce(&[Address])) -> Result<
         |stream, peer| broker.room.enter(&broker, stream, peer),
         || broker.room.make_room(&broker),
         |told| {
+            broker.credentials.look(told);
             if broker.rules.look(told) {
                 broker.admission.reconsider();
                 broker.turns.reconsider(&broker.rules.current());

@@ -256,7 +256,7 @@ impl Records {
             return Some(place.to_owned());
         }
         let name = match listening.first()? {
-            Address::Tcp { host, port } => {
+            Address::Tcp { host, port, .. } => {
                 let host: String =
                     host.chars().map(|c| if c.is_ascii_alphanumeric() || c == '.' { c } else { '_' }).collect();
                 format!("{host}-{port}.state")

@@ -385,7 +385,11 @@ mod tests {
         let (mut peer, ours) = UnixStream::pair().unwrap();
         let ours = Stream::from_fd(ours.into());
         assert_eq!(words(&ours), Words::Some);
-        let body = telecl_wire::encode(&Inspect { magic: MAGIC, protocol: telecl_wire::PROTOCOL_VERSION });
+        let body = telecl_wire::encode(&Inspect {
+            magic: MAGIC,
+            protocol: telecl_wire::PROTOCOL_VERSION,
+            credential: telecl_wire::handshake::Credential::NONE,
+        });
         let frame = [Header::new(Inspect::OPCODE, body.len(), 0).as_bytes(), &body].concat();
         for byte in &frame[..frame.len() - 1] {
             peer.write_all(&[*byte]).unwrap();

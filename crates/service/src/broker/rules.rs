@@ -25,11 +25,11 @@ struct State {
 
 /// By what one content of a file is told from the next: device, inode, length, and two times in seconds and nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Stamp([u64; 3], [i64; 4]);
+pub(crate) struct Stamp([u64; 3], [i64; 4]);
 
 impl Stamp {
     /// `None` if there is no such file.
-    fn of(path: &Path) -> Option<Stamp> {
+    pub(crate) fn of(path: &Path) -> Option<Stamp> {
         let meta = fs::metadata(path).ok()?;
         let times = [meta.mtime(), meta.mtime_nsec(), meta.ctime(), meta.ctime_nsec()];
         Some(Stamp([meta.dev(), meta.ino(), meta.len()], times))

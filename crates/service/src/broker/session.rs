@@ -18,9 +18,12 @@ use tracing::{debug, info, warn};
 
 use super::accounts::Who;
 use super::admission::{Claim, Place};
+use super::audit::{Outcome, Subject, Wanted};
 use super::counters::Failure;
-use super::greeting::{Caller, First, Introduction, Unwelcome, read_introduction, wait_for_request};
-use super::peer::{self, User};
+use super::greeting::{
+    Arrival, Caller, First, Introduction, Shown, Unwelcome, read_introduction, secure, wait_for_request,
+};
+use super::peer::{Identity, IdentityKind, Refusal};
 use super::registry::Joins;
 use super::room::Stranger;
 use super::{Broker, drain, farewell, inspect, launch, memory};
@@ -40,50 +43,69 @@ pub(crate) fn begin(stranger: Stranger, stream: Stream, peer: String) {
 fn attend(stream: Stream, peer: String, stranger: Stranger) {
     let broker = Arc::clone(stranger.broker());
     let timeout = broker.settings.handshake_timeout;
-    let introduction = read_introduction(&stream, stranger.patience());
-    let read = Instant::now();
-    drop(stranger);
-    let caller = match introduction {
-        Ok(Introduction::Hello(caller)) => caller,
-        Ok(Introduction::Join(wanted)) => return join(&broker, stream, &peer, &wanted),
-        Ok(Introduction::Inspect) => return inspect::inspect(&broker, stream),
-        Ok(Introduction::EndSession(session)) => return inspect::end_session(&broker, stream, session),
-        Ok(Introduction::Drain(mode, grace)) => return drain::attend(&broker, stream, mode, grace),
-        // Health checks and port scans do this all day.
-        Err(reason @ Unwelcome::Left) => {
-            broker.counters.failed(Failure::from(&reason));
-            return debug!(peer, "connection closed without a word");
+    let deadline = Instant::now() + stranger.patience();
+    let (arrival, introduction) = match introduced(&broker, stream, &peer, deadline) {
+        Ok(introduced) => introduced,
+        Err(Some((stream, reason))) => return refuse(stream, &reason, timeout),
+        Err(None) => return,
+    };
+    let (caller, shown) = match introduction {
+        Introduction::Hello(caller, shown) => (caller, shown),
+        Introduction::Join(wanted) => return join(&broker, arrival, &peer, &wanted),
+        Introduction::Inspect(shown) => return inspect::inspect(&broker, arrival, &peer, &shown),
+        Introduction::EndSession(session, shown) => {
+            // It may take a while.
+            drop(stranger);
+            return inspect::end_session(&broker, arrival, &peer, session, &shown);
         }
-        Err(reason) => {
-            broker.counters.failed(Failure::from(&reason));
-            warn!(peer, %reason, "connection refused");
-            if reason.is_driver() {
-                refuse(stream, &reason.to_string(), timeout);
-            }
-            return;
+        Introduction::Drain(mode, grace) => {
+            drop(stranger);
+            return drain::attend(&broker, arrival, &peer, mode, grace);
         }
     };
+    let read = Instant::now();
+    let program = Some((caller.program.as_str(), caller.pid));
     if let Some(reason) = broker.drain.refusal() {
         broker.counters.failed(Failure::Draining);
         info!(peer, program = caller.program, pid = caller.pid, "session refused: the service is draining");
-        return refuse(stream, reason, timeout);
+        let subject = Subject { peer: &peer, link: arrival.link(), identity: None, program };
+        let refusal = Refusal { code: "draining", text: reason.to_owned() };
+        broker.audit.write(Wanted::Session, &subject, Outcome::Refused(&refusal), &broker.offer);
+        return refuse(arrival.stream, reason, timeout);
     }
-    let admitted = match Admitted::find(&broker, &stream) {
+    let found = identify(&broker, &arrival, &shown, deadline);
+    drop(stranger);
+    let link = arrival.link();
+    let (identity, admitted) = match found {
+        Ok(identity) => {
+            let admitted = Admitted::find(&broker, &arrival.stream, &identity);
+            (Some(identity), admitted)
+        }
+        Err(refusal) => (None, Err(refusal)),
+    };
+    let admitted = match admitted {
         Ok(admitted) => admitted,
-        Err((tenant, reason)) => {
-            broker.counters.failed(Failure::NoDevice);
-            warn!(%tenant, peer, program = caller.program, pid = caller.pid, reason, "session refused");
-            return refuse(stream, &reason, timeout);
+        Err(refusal) => {
+            broker.counters.failed(if identity.is_some() { Failure::NoDevice } else { Failure::Credential });
+            let tenant = identity.as_ref().map_or("unknown", |identity| identity.tenant.as_str());
+            let Refusal { code, text } = &refusal;
+            warn!(%tenant, peer, program = caller.program, pid = caller.pid, reason = text, code, "session refused");
+            let subject = Subject { peer: &peer, link, identity: identity.as_ref(), program };
+            broker.audit.write(Wanted::Session, &subject, Outcome::Refused(&refusal), &broker.offer);
+            return refuse(arrival.stream, text, timeout);
         }
     };
-    let (tenant, user) = (admitted.tenant.clone(), admitted.user.clone());
+    let stream = arrival.stream;
+    let identity = admitted.identity.clone();
+    let (tenant, user) = (identity.tenant.clone(), identity.user.clone());
+    let devices = admitted.devices.clone();
     let session = broker.next_session.fetch_add(1, Ordering::Relaxed);
     let entered = telecl_net::random_secret().and_then(|secret| {
         let joins = broker.sessions.enter(session, stream.try_clone()?, secret)?;
         let compression = caller.compression.and(broker.settings.compression);
-        let Admitted { tenant, devices, limits, memory, limited, .. } = admitted;
+        let Admitted { identity, devices, limits, memory, limited } = admitted;
         let begin = Begin { session, compression, limits, devices, memory };
-        Ok(Conversation { broker: &broker, tenant, limited, begin, secret, joins, pid: caller.pid })
+        Ok(Conversation { broker: &broker, identity, limited, begin, secret, joins, pid: caller.pid })
     });
     let conversation = match entered {
         Ok(conversation) => conversation,
@@ -93,8 +115,11 @@ fn attend(stream: Stream, peer: String, stranger: Stranger) {
             return refuse(stream, &error.to_string(), timeout);
         }
     };
+    let subject = Subject { peer: &peer, link, identity: Some(&identity), program };
+    let accepted = Outcome::Accepted { session: Some(session), devices: &devices };
+    broker.audit.write(Wanted::Session, &subject, accepted, &broker.offer);
     let Caller { program, pid, version, .. } = caller;
-    info!(session, %tenant, peer, program, pid, version, "session opened");
+    info!(session, %tenant, known_by = identity.kind.name(), peer, link, program, pid, version, "session opened");
     let (begun, since) = (SystemTime::now(), read);
     let (tenant_of, program_of) = (tenant.clone(), program.clone());
     broker.accounts.open(Who { session, tenant: tenant_of, user, peer, program: program_of, pid, begun, since });
@@ -125,10 +150,55 @@ pub(crate) fn close(
     }
 }
 
+/// Has a connection secured, and reads its first words. An error is a connection that is of no use, and has been noted;
+/// with a reason if it can be told one.
+fn introduced(
+    broker: &Broker,
+    stream: Stream,
+    peer: &str,
+    deadline: Instant,
+) -> Result<(Arrival, Introduction), Option<(Stream, String)>> {
+    let unwelcome = |reason: Unwelcome, link, stream: Option<Stream>| {
+        broker.counters.failed(Failure::from(&reason));
+        if let Unwelcome::Left = reason {
+            // Health checks and port scans do this all day.
+            debug!(peer, "connection closed without a word");
+            return None;
+        }
+        warn!(peer, %reason, "connection refused");
+        let refusal = Refusal { code: reason.code(), text: reason.to_string() };
+        let subject = Subject { peer, link, identity: None, program: None };
+        broker.audit.write(Wanted::Unknown, &subject, Outcome::Refused(&refusal), &broker.offer);
+        stream.filter(|_| reason.is_driver()).map(|stream| (stream, refusal.text))
+    };
+    let link = if stream.is_unix() { "unix" } else { "tcp" };
+    let tls = broker.credentials.current();
+    let arrival = secure(tls.tls.as_ref(), stream, deadline).map_err(|reason| unwelcome(reason, link, None))?;
+    let link = arrival.link();
+    match read_introduction(&arrival.stream, deadline) {
+        Ok(introduction) => Ok((arrival, introduction)),
+        Err(reason) => Err(unwelcome(reason, link, Some(arrival.stream))),
+    }
+}
+
+/// Who has connected; an error for those who must not, or cannot show it.
+pub(crate) fn identify(
+    broker: &Broker,
+    arrival: &Arrival,
+    shown: &Shown,
+    deadline: Instant,
+) -> Result<Identity, Refusal> {
+    let credentials = &broker.credentials;
+    if !arrival.stream.is_encrypted() && !arrival.stream.is_loopback() && !credentials.is_insecure() {
+        let text = "this service speaks TLS to other machines: write its address without tcp://, and set ca or secret";
+        return Err(Refusal { code: "plain_refused", text: text.to_owned() });
+    }
+    Identity::find(credentials, &broker.rules.current(), &broker.node, arrival, shown, deadline)
+}
+
 /// What the policy says about whoever has connected.
 struct Admitted {
-    tenant: Tenant,
-    user: Option<User>,
+    identity: Identity,
     devices: Vec<u64>,
     limits: Limits,
     memory: Vec<MemoryLimit>,
@@ -137,26 +207,36 @@ struct Admitted {
 }
 
 impl Admitted {
-    /// An error for a tenant that may use nothing, with the reason.
-    fn find(broker: &Broker, stream: &Stream) -> Result<Admitted, (Tenant, String)> {
+    /// An error for a tenant that may use nothing.
+    fn find(broker: &Broker, stream: &Stream, identity: &Identity) -> Result<Admitted, Refusal> {
         let policy = broker.rules.current();
-        let user = peer::user_of(stream);
-        let tenant = peer::tenant_of(user.as_ref(), &policy);
-        let grant = policy.for_tenant(&tenant);
-        let devices = broker.offer.allowed(&grant.devices.value);
+        let tenant = &identity.tenant;
+        let grant = policy.for_tenant(tenant);
+        let mut devices = broker.offer.allowed(&grant.devices.value);
+        let allowed = devices.len();
+        let mut narrowed = None;
+        if let Some(claims) = &identity.claims {
+            let patterns = claims.devices()?;
+            let meant =
+                |id: &u64| broker.offer.facts(*id).is_some_and(|facts| patterns.iter().any(|p| p.matches(&facts)));
+            devices.retain(|id| patterns.is_empty() || meant(id));
+            narrowed = claims.memory;
+        }
         // A service without devices is no refusal: nobody has decided so.
         if devices.is_empty() && broker.offer.device_count() > 0 {
             let by = match &grant.devices.origin {
+                _ if allowed > 0 => " (devices, token)".to_owned(),
                 Origin::BuiltIn => String::new(),
                 origin => format!(" (devices, policy: {origin})"),
             };
             let advice = match broker.socket.as_str() {
-                socket if !socket.is_empty() && !stream.is_unix() => {
+                socket if !socket.is_empty() && identity.kind == IdentityKind::Anonymous && !stream.is_unix() => {
                     format!("; programs on this node are known by their user at unix:{socket}")
                 }
                 _ => String::new(),
             };
-            return Err((tenant.clone(), format!("tenant {tenant} may use no device of this service{by}{advice}")));
+            let text = format!("tenant {tenant} may use no device of this service{by}{advice}");
+            return Err(Refusal { code: "no_device", text });
         }
         let places = devices.iter().map(|id| Place::Device(*id)).chain([Place::Tenant(tenant.clone())]);
         let limited = broker.admission.is_limited(&policy, places);
@@ -167,19 +247,22 @@ impl Admitted {
             longest_kernel: grant.longest_kernel.value,
             overrun_ends: grant.kernel_overrun.value == Overrun::End,
         };
-        let memory = memory::limits(&grant, &devices, &broker.offer);
-        Ok(Admitted { tenant, user, devices, limits, memory, limited })
+        let memory = memory::limits(&grant, narrowed, &devices, &broker.offer);
+        Ok(Admitted { identity: identity.clone(), devices, limits, memory, limited })
     }
 }
 
 /// Gives the connection to the session that it belongs to.
-fn join(broker: &Broker, stream: Stream, peer: &str, wanted: &Join) {
-    let session = wanted.session;
-    match broker.sessions.join(wanted, stream) {
+fn join(broker: &Broker, arrival: Arrival, peer: &str, wanted: &Join) {
+    let (session, link) = (wanted.session, arrival.link());
+    match broker.sessions.join(wanted, arrival.stream) {
         Ok(()) => debug!(session, peer, stream = wanted.stream, "a stream joins the session"),
         Err((stream, reason)) => {
             let refused = broker.counters.failed(Failure::Join);
             warn!(session, peer, %reason, refused, "a stream may not join");
+            let refusal = Refusal { code: "join", text: reason.to_string() };
+            let subject = Subject { peer, link, identity: None, program: None };
+            broker.audit.write(Wanted::Stream, &subject, Outcome::Refused(&refusal), &broker.offer);
             refuse(stream, &reason.to_string(), broker.settings.handshake_timeout);
         }
     }
@@ -188,7 +271,7 @@ fn join(broker: &Broker, stream: Stream, peer: &str, wanted: &Join) {
 /// A session that has been entered.
 struct Conversation<'b> {
     broker: &'b Broker,
-    tenant: Tenant,
+    identity: Identity,
     limited: bool,
     begin: Begin,
     secret: [u8; 16],
@@ -201,7 +284,8 @@ impl Conversation<'_> {
     /// Welcomes, waits for the first request, and leaves the rest to a worker. Both results say how the session ended; an
     /// error is one that an operator may want to know about.
     fn hold(self, stream: Stream, read: Instant) -> Result<String, String> {
-        let Conversation { broker, tenant, limited, begin, secret, joins, pid } = self;
+        let Conversation { broker, identity, limited, begin, secret, joins, pid } = self;
+        let tenant = identity.tenant;
         let session = begin.session;
         let timeout = broker.settings.handshake_timeout;
         let failed = |error: io::Error| error.to_string();
@@ -244,6 +328,13 @@ impl Conversation<'_> {
         stream.set_send_timeout(None).map_err(failed)?;
         drop(sender);
         broker.counters.round_trip(round_trip(&stream));
+        // Not before: those who only look use nothing up.
+        if let Err(error) = identity.claims.map_or(Ok(()), |claims| broker.credentials.use_token(&claims)) {
+            broker.counters.failed(Failure::Credential);
+            broker.sessions.hand_over(session);
+            farewell::close(stream, &error.to_string(), true);
+            return Err(format!("refused: {error}"));
+        }
         // Held until the worker has ended.
         let claim = broker.admission.claim(vec![Place::Tenant(tenant.clone())]).map_err(failed)?;
         let began = Instant::now();

@@ -352,9 +352,10 @@ impl Broker {
                     self.link.board().wake_all();
                 }
                 Kind::Join => {
-                    let joined = descriptors
-                        .pop()
-                        .map(|socket| self.link.streams().add(&self.link, head.number, Stream::from_fd(socket)));
+                    let joined = descriptors.pop().map(|socket| {
+                        let stream = Stream::with_encryption(socket, &content)?;
+                        self.link.streams().add(&self.link, head.number, stream)
+                    });
                     if let Some(Err(error)) = joined {
                         debug!(session = self.link.session(), stream = head.number, %error, "no further stream");
                     }

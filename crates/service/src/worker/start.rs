@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use rustix::stdio;
-use telecl_net::{FrameReceiver, Stream};
+use telecl_net::FrameReceiver;
 use telecl_opencl::Library;
 use tracing::{debug, error, warn};
 
@@ -74,13 +74,12 @@ fn start(clearing: Clearing) -> io::Result<Option<(Arc<Link>, FrameReceiver, Ses
     be_called(c"telecl-idle");
     channel.send(Head::new(Kind::Ready), &[])?;
     stop.wait_for(channel.as_fd())?;
-    let Some(Handed { begin, socket, board, memfd, lease }) = channel.take_over()? else { return Ok(None) };
+    let Some(Handed { begin, stream, board, memfd, lease }) = channel.take_over()? else { return Ok(None) };
     if lease.is_some() {
         outlive_broker()?;
     }
     let Begin { session: number, compression, limits, memory, .. } = begin;
     be_called(c"telecl-worker");
-    let stream = Stream::from_fd(socket);
     // From here on nobody else has the socket: what is read from it now, another worker would miss.
     let begun = channel.send(Head::new(Kind::Begun), &[]);
     if lease.is_none() {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use telecl_net::{Address, FrameReceiver, FrameSender, Stream};
 use telecl_sys::*;
-use telecl_wire::handshake::{Compression, Handshake, Hello, Join, MAGIC, Pong, Welcome};
+use telecl_wire::handshake::{Compression, Credential, Handshake, Hello, Join, MAGIC, Pong, Welcome};
 use telecl_wire::region::Region;
 use telecl_wire::reply::*;
 use telecl_wire::request::*;
@@ -218,6 +218,7 @@ pub(crate) fn hello() -> Hello<'static> {
         program: "test",
         pid: std::process::id(),
         compression: Compression::Auto,
+        credential: Credential::NONE,
     }
 }
 

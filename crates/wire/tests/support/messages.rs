@@ -96,7 +96,10 @@ macro_rules! payloads {
 }
 
 make! {
-    handshake::Hello<'a> { magic, protocol, version, program, pid, compression }
+    handshake::Credential<'a> { kind, token, nonce }
+    handshake::Challenge { nonce, proof }
+    handshake::Response { proof }
+    handshake::Hello<'a> { magic, protocol, version, program, pid, compression, credential }
     handshake::Welcome<'a> { session, secret, version, node, socket, instance, boot_id, took_ns, compression, tenant, limited, by_load, loads, memory, platforms }
     handshake::DeviceLoad { device, sessions, most }
     handshake::DeviceMemory { device, most, shared }
@@ -104,8 +107,8 @@ make! {
     handshake::ShareMemory {}
     handshake::Join { magic, protocol, session, secret, stream }
     handshake::Joined { stream }
-    status::Inspect { magic, protocol }
-    status::EndSession { magic, protocol, session }
+    status::Inspect<'a> { magic, protocol, credential }
+    status::EndSession<'a> { magic, protocol, session, credential }
     status::SessionEnded { session }
     status::Drain { magic, protocol, mode, grace_ms }
     status::DrainProgress { sessions, left_ms, draining, done }
@@ -201,11 +204,12 @@ make! {
     reply::Timers { device_ns, host_ns }
 }
 
-make_enums! { handshake::Compression, request::Kind, request::Target, request::ArgForm, reply::ArgKind, status::Stage, status::DrainMode }
+make_enums! { handshake::Compression, handshake::CredentialKind, request::Kind, request::Target, request::ArgForm, reply::ArgKind, status::Stage, status::DrainMode }
 
 messages! {
     handshake::Handshake {
-        Hello, Welcome, Refused, Ping, Pong, ShareMemory, Join, Joined, Inspect, Status, EndSession, SessionEnded, Drain, DrainProgress,
+        Hello, Welcome, Refused, Ping, Pong, ShareMemory, Join, Joined, Inspect, Status, EndSession, SessionEnded,
+        Challenge, Response, Drain, DrainProgress,
     }
     request::Request {
         Stage, Release, Query, CreateContext, CreateQueue, CreateBuffer, CreateSubBuffer, CreateImage, CreatePipe, CreateSampler, CreateUserEvent, SetUserEventStatus, CreateSubDevices, ImageFormats, DeviceTimers, SetDefaultDeviceQueue, Check, WatchEvent, CreateProgramWithSource, CreateProgramWithIl, CreateProgramWithBinaries, CreateProgramWithBuiltInKernels, SetSpecializationConstant, StoreFile, MakeTree, Build, Compile, Link, ProgramBinaries, CreateKernel, CloneKernel, SetArgs, RunKernel, ReadBuffer, ReadRect, ReadImage, WriteBuffer, WriteRect, WriteImage, CopyBuffer, CopyRect, CopyImage, CopyImageToBuffer, CopyBufferToImage, FillBuffer, FillImage, Migrate, Marker, Barrier, Finish,

@@ -1,0 +1,167 @@
+//! What a driver, or the command line, presents to services.
+
+use std::io;
+use std::path::PathBuf;
+
+use telecl_config::CredentialFiles;
+use telecl_net::{Authority, Dialer, FrameReceiver, FrameSender, Progress, ReceiveError, Stream};
+use telecl_wire::DecodeError;
+use telecl_wire::handshake::{Challenge, Credential, CredentialKind, Refused, Response};
+use telecl_wire::request::Message;
+
+use crate::file::{FileError, Privacy, certificates, private_key, read_text};
+use crate::random;
+use crate::secret::{Secret, SecretError};
+
+/// Why there are no credentials.
+#[derive(Debug, thiserror::Error)]
+pub enum CredentialError {
+    #[error(transparent)]
+    File(#[from] FileError),
+    #[error(transparent)]
+    Secret(#[from] SecretError),
+    #[error("certificate is set, and key is not: a certificate needs its key")]
+    NoKey,
+    #[error("key is set, and certificate is not: a key needs its certificate")]
+    NoCertificate,
+    #[error("{0} is empty; it should have a token (telecl token create)")]
+    NoToken(PathBuf),
+    #[error("{0}")]
+    Random(#[from] io::Error),
+}
+
+/// Why a service did not answer as one that knows us.
+#[derive(Debug, thiserror::Error)]
+pub enum IntroduceError {
+    #[error(transparent)]
+    Receive(#[from] ReceiveError),
+    #[error(
+        "it does not have our secret: somebody else may be answering, or its secret file has other content than ours"
+    )]
+    WrongSecret,
+    #[error("it has not proven that it has our secret; it takes no secret, or somebody else is answering")]
+    NotProven,
+}
+
+impl From<io::Error> for IntroduceError {
+    fn from(error: io::Error) -> IntroduceError {
+        IntroduceError::Receive(error.into())
+    }
+}
+
+/// Everything that says who we are, and whom we trust.
+#[derive(Debug, Default)]
+pub struct Credentials {
+    dialer: Dialer,
+    token: Option<String>,
+    secret: Option<Secret>,
+}
+
+impl Credentials {
+    /// Reads the files; none is read that is not named.
+    pub fn load(files: &CredentialFiles) -> Result<Credentials, CredentialError> {
+        let mut dialer = Dialer::default();
+        if let Some(ca) = &files.ca {
+            dialer.trust(Authority::new(certificates(ca)?, ca.clone()));
+        }
+        match (&files.certificate, &files.key) {
+            (Some(certificate), Some(key)) => dialer.show(certificates(certificate)?, private_key(key)?),
+            (Some(_), None) => return Err(CredentialError::NoKey),
+            (None, Some(_)) => return Err(CredentialError::NoCertificate),
+            (None, None) => {}
+        }
+        let token = match &files.token {
+            Some(path) => {
+                let token = read_text(path, Privacy::Group)?.trim().to_owned();
+                if token.is_empty() {
+                    return Err(CredentialError::NoToken(path.clone()));
+                }
+                Some(token)
+            }
+            None => None,
+        };
+        let secret = files.secret.as_deref().map(Secret::load).transpose()?;
+        if secret.is_some() {
+            dialer.await_proof();
+        }
+        if files.insecure {
+            dialer.be_insecure();
+        }
+        Ok(Credentials { dialer, token, secret })
+    }
+
+    /// Connects to services.
+    pub fn dialer(&self) -> &Dialer {
+        &self.dialer
+    }
+
+    /// What is presented on this connection. Nothing goes to a service that is not known that it could use elsewhere.
+    pub fn present(&self, stream: &Stream) -> io::Result<Presented<'_>> {
+        let must_prove = !stream.is_verified() && (self.secret.is_some() || !self.dialer.is_insecure());
+        let is_private = stream.is_encrypted() || stream.is_loopback();
+        let token = self.token.as_deref().filter(|_| is_private && !must_prove);
+        let kind = match (token, &self.secret) {
+            (Some(_), _) => CredentialKind::Token,
+            (None, Some(_)) => CredentialKind::Secret,
+            (None, None) => CredentialKind::None,
+        };
+        let nonce = if kind == CredentialKind::Secret { random()? } else { [0; 32] };
+        let credential = Credential { kind, token: token.unwrap_or_default(), nonce };
+        Ok(Presented { credential, secret: self.secret.as_ref(), binding: stream.binding(), must_prove })
+    }
+}
+
+/// What is presented on one connection.
+#[derive(Debug)]
+pub struct Presented<'c> {
+    /// For the first words.
+    pub credential: Credential<'c>,
+    secret: Option<&'c Secret>,
+    binding: [u8; 32],
+    /// Whether the service must prove that it has the secret before it is believed.
+    must_prove: bool,
+}
+
+impl Presented<'_> {
+    /// Sends the first words, and goes through a challenge if there is one. The answer is the receiver's frame.
+    pub fn introduce<'m>(
+        &self,
+        message: &impl Message<'m>,
+        sender: &mut FrameSender,
+        receiver: &mut FrameReceiver,
+    ) -> Result<Progress, IntroduceError> {
+        sender.send(message, &[])?;
+        let mut proven = false;
+        loop {
+            let progress = receiver.wait()?;
+            if progress != Progress::Ready {
+                return Ok(progress);
+            }
+            let frame = receiver.frame();
+            match frame.opcode {
+                Challenge::OPCODE if !proven => {
+                    let challenge: Challenge = telecl_wire::decode(frame.body).map_err(ReceiveError::Protocol)?;
+                    let response = self.answer(&challenge)?;
+                    proven = true;
+                    sender.send(&response, &[])?;
+                }
+                Challenge::OPCODE => return Err(ReceiveError::Protocol(DecodeError::BadValue).into()),
+                // A refusal may be a stranger's, but says nothing that could do harm.
+                Refused::OPCODE => return Ok(progress),
+                _ if self.must_prove && !proven => return Err(IntroduceError::NotProven),
+                _ => return Ok(progress),
+            }
+        }
+    }
+
+    /// The driver's proof, if the service's is right.
+    fn answer(&self, challenge: &Challenge) -> Result<Response, IntroduceError> {
+        let secret = self.secret.filter(|_| self.credential.kind == CredentialKind::Secret);
+        let secret = secret.ok_or(ReceiveError::Protocol(DecodeError::BadValue))?;
+        let (ours, theirs, binding) = (&self.credential.nonce, &challenge.nonce, &self.binding);
+        if !secret.is_service(&challenge.proof, ours, theirs, binding) {
+            return Err(IntroduceError::WrongSecret);
+        }
+        Ok(Response { proof: secret.prove_driver(ours, theirs, binding) })
+    }
+}

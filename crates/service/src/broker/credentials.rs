@@ -1,0 +1,235 @@
+//! By what the service is known, and knows its drivers: read at the start, and again when one of the files changes.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use telecl_config::ServiceCredentialFiles;
+use telecl_identity::{
+    Claims, FileError, RevokedList, Secret, TokenError, VerifyingKeys, certificates, now, pki, private_key,
+};
+use telecl_net::{Authority, TlsServer};
+use telecl_policy::Tenant;
+use tracing::{info, warn};
+
+use super::rules::Stamp;
+
+/// What was read from the files.
+#[derive(Debug, Default)]
+pub(crate) struct Known {
+    pub(crate) tls: Option<TlsServer>,
+    pub(crate) token_keys: Option<VerifyingKeys>,
+    pub(crate) revoked: RevokedList,
+    pub(crate) secret: Option<Secret>,
+}
+
+/// The credentials in force. Its locks are held for a few lines; files are read without them.
+#[derive(Debug)]
+pub(crate) struct Credentials {
+    files: ServiceCredentialFiles,
+    /// Whose sessions those are that know the secret.
+    pub(crate) secret_tenant: Tenant,
+    state: Mutex<State>,
+    /// How often tokens were used that may be used so often, and when they expire.
+    uses: Mutex<HashMap<String, (u32, u64)>>,
+}
+
+#[derive(Debug)]
+struct State {
+    known: Arc<Known>,
+    /// Of the files that were read last, whether they were right or not.
+    stamps: Vec<Option<Stamp>>,
+}
+
+impl Credentials {
+    /// Reads all files. One that is wrong is an error: at the start there is none before it that could stay in force.
+    pub(crate) fn load(files: ServiceCredentialFiles, owner: Tenant) -> Result<Credentials, String> {
+        let secret_tenant = match &files.secret_tenant {
+            Some(name) => Tenant::parse(name).map_err(|error| format!("secret_tenant: {error}"))?,
+            None => owner,
+        };
+        // Before reading: what is written meanwhile is then read again.
+        let stamps = stamps(&files);
+        let known = Arc::new(read(&files, None)?);
+        let state = Mutex::new(State { known, stamps });
+        Ok(Credentials { files, secret_tenant, state, uses: Mutex::default() })
+    }
+
+    /// What holds now.
+    pub(crate) fn current(&self) -> Arc<Known> {
+        Arc::clone(&self.lock().known)
+    }
+
+    /// Whether there are files that may change.
+    pub(crate) fn has_files(&self) -> bool {
+        paths(&self.files).next().is_some()
+    }
+
+    /// Whether drivers can show something.
+    pub(crate) fn any(&self) -> bool {
+        self.files.any()
+    }
+
+    /// Whether everybody over TCP must be known.
+    pub(crate) fn required(&self) -> bool {
+        self.files.require.unwrap_or(self.files.any())
+    }
+
+    pub(crate) fn is_insecure(&self) -> bool {
+        self.files.insecure
+    }
+
+    /// Reads the files again if one has changed, or if told to. Wrong ones are logged, and those before them stay.
+    pub(crate) fn look(&self, anyway: bool) {
+        let stamps = stamps(&self.files);
+        let before = {
+            let state = self.lock();
+            if !self.has_files() || (!anyway && stamps == state.stamps) {
+                return;
+            }
+            Arc::clone(&state.known)
+        };
+        let read = read(&self.files, before.tls.as_ref());
+        let mut state = self.lock();
+        state.stamps = stamps;
+        match read {
+            Ok(known) => {
+                state.known = Arc::new(known);
+                drop(state);
+                info!("credentials read again: new connections are under them, running sessions go on");
+            }
+            Err(reason) => {
+                drop(state);
+                warn!(reason, "the credentials are wrong; those before them stay in force");
+            }
+        }
+    }
+
+    /// Counts a session of this token; an error if it may not be used so often.
+    pub(crate) fn use_token(&self, claims: &Claims) -> Result<(), TokenError> {
+        let Some(most) = claims.sessions else { return Ok(()) };
+        let mut uses = self.uses();
+        let now = now();
+        uses.retain(|_, (_, expires)| *expires > now);
+        let (used, _) = uses.entry(claims.id.clone()).or_insert((0, claims.expires));
+        if *used >= most {
+            return Err(TokenError::Replayed);
+        }
+        *used += 1;
+        Ok(())
+    }
+
+    /// Whether a token has been used as often as it may be.
+    pub(crate) fn is_used_up(&self, claims: &Claims) -> bool {
+        let used = self.uses().get(&claims.id).map_or(0, |(used, _)| *used);
+        claims.sessions.is_some_and(|most| used >= most)
+    }
+
+    fn uses(&self) -> MutexGuard<'_, HashMap<String, (u32, u64)>> {
+        self.uses.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn paths(files: &ServiceCredentialFiles) -> impl Iterator<Item = &PathBuf> {
+    let ServiceCredentialFiles { certificate, key, client_ca, token_keys, revoked, secret, .. } = files;
+    [certificate, key, client_ca, token_keys, revoked, secret].into_iter().flatten()
+}
+
+fn stamps(files: &ServiceCredentialFiles) -> Vec<Option<Stamp>> {
+    paths(files).map(|path| Stamp::of(path)).collect()
+}
+
+/// Reads what there is. A certificate of our own making is kept: drivers may know it.
+fn read(files: &ServiceCredentialFiles, before: Option<&TlsServer>) -> Result<Known, String> {
+    let text = |error: FileError| error.to_string();
+    let authority = |path: &PathBuf| certificates(path).map(|found| Authority::new(found, path.clone()));
+    let clients = files.client_ca.as_ref().map(authority).transpose().map_err(text)?;
+    let secret = files.secret.as_deref().map(Secret::load).transpose().map_err(|error| error.to_string())?;
+    let tls = match (&files.certificate, &files.key) {
+        (Some(certificate), Some(key)) => {
+            let made = TlsServer::new(
+                certificates(certificate).map_err(text)?,
+                private_key(key).map_err(text)?,
+                clients.as_ref(),
+            );
+            Some(made.map_err(|error| format!("{} and {}: {error}", certificate.display(), key.display()))?)
+        }
+        (Some(_), None) => return Err("certificate is set, and key is not: a certificate needs its key".to_owned()),
+        (None, Some(_)) => return Err("key is set, and certificate is not: a key needs its certificate".to_owned()),
+        (None, None) => match (before, &secret) {
+            (Some(before), _) => Some(before.clone()),
+            // Drivers with the secret take any certificate.
+            (None, Some(_)) => {
+                let (chain, key) = pki::self_signed(&telecl_net::host_name()).map_err(|error| error.to_string())?;
+                Some(TlsServer::new(chain, key, clients.as_ref()).map_err(|error| error.to_string())?)
+            }
+            (None, None) => None,
+        },
+    };
+    let token_keys = files.token_keys.as_deref().map(VerifyingKeys::load).transpose();
+    Ok(Known {
+        tls,
+        token_keys: token_keys.map_err(|error| error.to_string())?,
+        revoked: files.revoked.as_deref().map(revoked).transpose()?.unwrap_or_default(),
+        secret,
+    })
+}
+
+/// Nobody has been revoked as long as there is no file.
+fn revoked(path: &Path) -> Result<RevokedList, String> {
+    if !path.exists() {
+        return Ok(RevokedList::default());
+    }
+    RevokedList::load(path).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn write(path: &Path, text: &str) {
+        fs::write(path, text).unwrap();
+        fs::set_permissions(path, fs::Permissions::from_mode(0o600)).unwrap();
+    }
+
+    #[test]
+    fn files_are_read_again_and_wrong_ones_change_nothing() {
+        let place = tempfile::tempdir().unwrap();
+        let secret = place.path().join("secret");
+        let files = ServiceCredentialFiles { secret: Some(secret.clone()), ..ServiceCredentialFiles::default() };
+        let load = || Credentials::load(files.clone(), Tenant::anonymous());
+        assert!(load().unwrap_err().contains("cannot read"));
+        write(&secret, &"a".repeat(40));
+        let credentials = load().unwrap();
+        assert!(credentials.required() && credentials.current().tls.is_some());
+        let proof = |credentials: &Credentials| {
+            credentials.current().secret.as_ref().unwrap().prove_driver(&[1; 32], &[2; 32], &[3; 32])
+        };
+        let first = proof(&credentials);
+        write(&secret, "short");
+        credentials.look(false);
+        assert_eq!(proof(&credentials), first);
+        write(&secret, &"b".repeat(40));
+        credentials.look(false);
+        assert_ne!(proof(&credentials), first);
+    }
+
+    #[test]
+    fn a_token_is_used_as_often_as_it_may_be() {
+        let credentials = Credentials::load(ServiceCredentialFiles::default(), Tenant::anonymous()).unwrap();
+        assert!(!credentials.required() && !credentials.has_files());
+        let mut claims = Claims::new(&Tenant::anonymous(), std::time::Duration::from_secs(60)).unwrap();
+        assert!((0..100).all(|_| credentials.use_token(&claims).is_ok()));
+        claims.sessions = Some(2);
+        let used: Vec<_> = (0..3).map(|_| credentials.use_token(&claims)).collect();
+        assert_eq!(used, [Ok(()), Ok(()), Err(TokenError::Replayed)]);
+        assert!(credentials.is_used_up(&claims));
+    }
+}
