@@ -96,7 +96,7 @@ parity-ci: build ## the part of the parity run that every change must pass
 	$(PYTHON) tests/parity/parity.py --subset ci --telecl $(BIN)/telecl --driver $(BIN)/libtelecl.so
 
 # What `fuzz-ci` runs, and for how many seconds each.
-TARGETS := handshake request reply channel config policy shm worker
+TARGETS := handshake request reply channel config policy token shm worker
 SECONDS := 10
 
 fuzz: ## look for inputs that break something: TARGET=request [RUNS=10000000]; fuzz/README.md lists the targets

@@ -95,6 +95,13 @@ fn main() {
             }
         }
     }
+    let claims = r#""tenant":"team-red","id":"0123456789abcdef0123456789abcdef","issued":1789999000,"expires":1790009000"#;
+    let limits = r#""memory":4294967296,"devices":["name:NVIDIA*","number:2"],"services":["node*"],"sessions":1"#;
+    write("token", "plain", format!("{{{claims}}}").as_bytes());
+    write("token", "limits", format!("{{{claims},{limits}}}").as_bytes());
+    write("token", "expired", format!("{{{claims}}}").replace("1790009000", "1").as_bytes());
+    write("token", "later", format!("{{{claims}}}").replace("1789999000", "18446744073709551615").as_bytes());
+    write("token", "text", b"telecl1.eyJ0ZW5hbnQiOiJhIn0.AAAA");
     for seed in 0..24u8 {
         // Numbers that make lists of steps; libFuzzer does the rest.
         let bytes: Vec<u8> =
