@@ -139,9 +139,10 @@ fn keep_service(pid: Pid, args: &KeepArgs) -> Outcome {
     let private = launch::private_address(&args.directory);
     let listen = [std::slice::from_ref(&private), &args.listen].concat();
     // What is built is kept for the next time.
-    let ServeConfig { cache_dir, cache_size, compression, warm_workers, .. } = ServeConfig::load()?;
+    let ServeConfig { cache_dir, cache_size, compression, terms, warm_workers, .. } = ServeConfig::load()?;
     let mut settings = ServeSettings::new(listen, worker);
     (settings.cache_dir, settings.cache_size, settings.compression) = (cache_dir, cache_size, compression);
+    settings.terms = terms;
     settings.policy.clone_from(&args.policy);
     if args.warm {
         // Otherwise there is one program and one session: no worker is started ahead for a second.

@@ -32,6 +32,7 @@ pub(crate) fn serve(args: ServeArgs) -> Outcome {
         metrics: args.metrics.or(config.metrics),
         accounting: config.accounting,
         compression: config.compression,
+        terms: config.terms,
         worker: worker_command(args.log_format, "info")?,
     };
     run(settings, |addresses| {

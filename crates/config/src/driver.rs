@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use telecl_net::{Address, Compression};
+use telecl_net::{Address, Compression, Terms};
 
 use crate::settings::Settings;
 use crate::{ConfigError, Environment, INSIDE_SERVICE, Source, StreamCount};
@@ -24,6 +24,8 @@ pub struct DriverConfig {
     pub compression: Compression,
     /// How many further streams a session over TCP has for large transfers.
     pub streams: StreamCount,
+    /// When a service is taken for dead, and how long a session may be without a connection.
+    pub terms: Terms,
     /// Whether the driver writes what it does to stderr.
     pub debug: bool,
     pub source: Source,
@@ -40,6 +42,7 @@ impl Default for DriverConfig {
             shared_memory: true,
             compression: Compression::Auto,
             streams: StreamCount::Auto,
+            terms: Terms::default(),
             debug: false,
             source: Source::default(),
         }
@@ -67,6 +70,7 @@ impl DriverConfig {
             shared_memory: settings.shared_memory.unwrap_or(inert.shared_memory),
             compression: settings.compression.unwrap_or(inert.compression),
             streams: settings.streams.unwrap_or(inert.streams),
+            terms: crate::terms(settings.heartbeat, settings.grace),
             debug: settings.debug.unwrap_or(inert.debug),
             source: settings.source,
         })

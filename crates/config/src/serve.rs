@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use telecl_net::{Address, Compression};
+use telecl_net::{Address, Compression, Terms};
 
 use crate::settings::Settings;
 use crate::{ConfigError, Environment, Source};
@@ -34,6 +34,8 @@ pub struct ServeConfig {
     pub accounting: Option<PathBuf>,
     /// Whether bulk data is compressed on its way.
     pub compression: Compression,
+    /// When a driver is taken for dead, and how long a session is kept whose connection is lost.
+    pub terms: Terms,
     pub source: Source,
 }
 
@@ -54,6 +56,7 @@ impl Default for ServeConfig {
             metrics: None,
             accounting: None,
             compression: Compression::Auto,
+            terms: Terms::default(),
             source: Source::default(),
         }
     }
@@ -82,6 +85,7 @@ impl ServeConfig {
             metrics: settings.metrics.map(|address| address.0),
             accounting: settings.accounting.map(|file| file.0),
             compression: settings.serve_compression.unwrap_or(default.compression),
+            terms: crate::terms(settings.serve_heartbeat, settings.serve_grace),
             source: settings.source,
         })
     }

@@ -13,8 +13,8 @@ use crate::error::ConfigError;
 use crate::file::{self, Found, line_at};
 use crate::nearest::nearest;
 use crate::value::{
-    AccountingFile, CacheDir, Count, Listen, MetricsAddress, Names, PolicyFile, Services, Size, StreamCount, Value,
-    table,
+    AccountingFile, CacheDir, Count, Limit, Listen, MetricsAddress, Names, PolicyFile, Services, Size, StreamCount,
+    Value, table,
 };
 
 /// A key of the configuration.
@@ -96,6 +96,8 @@ settings! {
     shared_memory: bool, "", "TELECL_SHARED_MEMORY";
     compression: Compression, "", "TELECL_COMPRESSION";
     streams: StreamCount, "", "TELECL_STREAMS";
+    heartbeat: Limit, "", "TELECL_HEARTBEAT";
+    grace: Limit, "", "TELECL_GRACE";
     debug: bool, "", "TELECL_DEBUG";
     listen: Listen, "serve", "TELECL_LISTEN";
     local_socket: bool, "serve", "TELECL_LOCAL_SOCKET";
@@ -109,6 +111,8 @@ settings! {
     metrics: MetricsAddress, "serve", "TELECL_METRICS";
     accounting: AccountingFile, "serve", "TELECL_ACCOUNTING";
     serve_compression ("compression"): Compression, "serve", "TELECL_SERVE_COMPRESSION";
+    serve_heartbeat ("heartbeat"): Limit, "serve", "TELECL_SERVE_HEARTBEAT";
+    serve_grace ("grace"): Limit, "serve", "TELECL_SERVE_GRACE";
 }
 
 impl Settings {

@@ -52,8 +52,17 @@ impl Stream {
 
     /// Another connection to whomever this one leads to.
     pub fn connect_again(&self, deadline: Instant) -> io::Result<Stream> {
+        Stream::connect_to(self.peer()?, deadline)
+    }
+
+    /// Whom this one leads to; known only as long as the connection lasts.
+    pub fn peer(&self) -> io::Result<SocketAddr> {
         let peer = net::getpeername(&self.0)?.ok_or(io::ErrorKind::NotConnected)?;
-        let peer = SocketAddr::try_from(peer)?;
+        Ok(SocketAddr::try_from(peer)?)
+    }
+
+    /// A connection to a [`Stream::peer`].
+    pub fn connect_to(peer: SocketAddr, deadline: Instant) -> io::Result<Stream> {
         connect_any([peer].into_iter(), deadline)
     }
 
@@ -144,6 +153,28 @@ impl Stream {
         Ok(())
     }
 
+    /// As [`Stream::send_all`]; tells `full` when the system has no more room: what it has taken so far, what is left, and
+    /// what it has room for in all.
+    pub(crate) fn send_watched(
+        &self,
+        mut first: &[u8],
+        mut second: &[u8],
+        full: &mut dyn FnMut(usize, usize, usize),
+    ) -> io::Result<()> {
+        let mut taken = 0;
+        while !(first.is_empty() && second.is_empty()) {
+            match self.try_send(&mut first, &mut second)? {
+                Some(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Some(sent) => taken += sent,
+                None => {
+                    full(taken, first.len() + second.len(), self.send_buffer());
+                    return self.send_all(first, second);
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Sends what there is room for, and shortens the two by it; `None` if that is nothing.
     pub(crate) fn try_send(&self, first: &mut &[u8], second: &mut &[u8]) -> io::Result<Option<usize>> {
         self.send_some(first, second, SendFlags::DONTWAIT)
@@ -226,10 +257,32 @@ impl Stream {
     }
 
     /// Whether the peer has closed the connection. Does not wait.
-    pub(crate) fn is_closed(&self) -> bool {
+    pub fn is_closed(&self) -> bool {
         let mut polled = [PollFd::new(&self.0, PollFlags::RDHUP)];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         poll(&mut polled, Some(&now)).is_ok_and(|ready| ready > 0)
+    }
+
+    /// Whether something can be received without waiting, be it the end.
+    pub(crate) fn has_something(&self) -> bool {
+        self.polled(PollFlags::IN).contains(PollFlags::IN)
+    }
+
+    /// Whether the connection has ended by an error, and not in order.
+    pub(crate) fn was_reset(&self) -> bool {
+        self.polled(PollFlags::empty()).contains(PollFlags::ERR)
+    }
+
+    /// Waits until something can be received, be it the end, but no longer than `limit`.
+    pub(crate) fn wait_for_something(&self, limit: Duration) {
+        let limit = Timespec::try_from(limit).unwrap_or_default();
+        let _ = poll(&mut [PollFd::new(&self.0, PollFlags::IN)], Some(&limit));
+    }
+
+    fn polled(&self, flags: PollFlags) -> PollFlags {
+        let mut polled = [PollFd::new(&self.0, flags)];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut polled, Some(&now)).map_or(PollFlags::empty(), |_| polled[0].revents())
     }
 
     /// Ends the connection in both directions; a thread that waits for it wakes up.

@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
 };
-use telecl_net::Compression;
+use telecl_net::{Compression, Terms};
 use telecl_wire::{DecodeError, Field, Reader};
 
 use crate::board::SessionBoard;
@@ -92,10 +92,13 @@ pub(crate) enum Kind {
     /// From the worker: does not want the turn any more that it has asked for on the device at place `number`, even if it
     /// has come meanwhile.
     WantsNot = 26,
+    /// To the worker, together with a socket: a connection that takes the place of one which was lost. `number` is that of
+    /// the stream, the content how many bytes the driver has received there.
+    Resume = 27,
 }
 
 impl Kind {
-    const ALL: [Kind; 26] = [
+    const ALL: [Kind; 27] = [
         Kind::Ready,
         Kind::Begin,
         Kind::Begun,
@@ -122,6 +125,7 @@ impl Kind {
         Kind::Stays,
         Kind::Withdraw,
         Kind::WantsNot,
+        Kind::Resume,
     ];
 }
 
@@ -246,6 +250,8 @@ pub(crate) struct Begin {
     pub(crate) session: u64,
     /// What driver and service have agreed on.
     pub(crate) compression: Compression,
+    /// What the service allows of lines that outlast their connections.
+    pub(crate) terms: Terms,
     pub(crate) limits: Limits,
     /// The numbers of the root devices that it may use.
     pub(crate) devices: Vec<u64>,
@@ -258,6 +264,9 @@ impl Begin {
     fn content(&self) -> Vec<u8> {
         let mut content = Vec::new();
         self.compression.put(&mut content);
+        let (heartbeat, grace) = self.terms.millis();
+        heartbeat.put(&mut content);
+        grace.put(&mut content);
         self.limits.put(&mut content);
         self.devices.put(&mut content);
         self.memory.iter().map(MemoryLimit::words).collect::<Vec<_>>().put(&mut content);
@@ -266,11 +275,13 @@ impl Begin {
 
     fn parse(session: u64, content: &[u8]) -> Result<Begin, DecodeError> {
         let mut reader = Reader::new(content);
-        let (compression, limits) = (Field::take(&mut reader)?, Limits::take(&mut reader)?);
+        let compression = Field::take(&mut reader)?;
+        let terms = Terms::from_millis(Field::take(&mut reader)?, Field::take(&mut reader)?);
+        let limits = Limits::take(&mut reader)?;
         let devices = Field::take(&mut reader)?;
         let memory: Vec<[u64; 4]> = Field::take(&mut reader)?;
         let memory = memory.into_iter().map(MemoryLimit::of_words).collect();
-        Ok(Begin { session, compression, limits, devices, memory })
+        Ok(Begin { session, compression, terms, limits, devices, memory })
     }
 }
 
@@ -495,7 +506,8 @@ mod tests {
         let memory = [(1, Some(9)), (u64::MAX, None)];
         let memory =
             memory.map(|(device, together)| MemoryLimit { device, most: 7, together, moves: device == 1 }).to_vec();
-        let begin = Begin { session: 42, compression: Compression::Always, limits, devices, memory };
+        let terms = Terms { heartbeat: None, grace: Duration::from_secs(7) };
+        let begin = Begin { session: 42, compression: Compression::Always, terms, limits, devices, memory };
         let (board, memfd) = SessionBoard::create(&begin.devices).unwrap();
         ours.hand_over(&begin, socket.as_fd(), memfd.as_fd()).unwrap();
         drop(socket);

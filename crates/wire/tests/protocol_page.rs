@@ -40,7 +40,7 @@ fn every_message_has_its_row() {
         assert_eq!(quoted(body), facts.fields, "fields of {}", facts.name);
         let answered = match facts.set {
             "Request" => facts.fields.contains(&"call"),
-            _ => matches!(facts.name, "Hello" | "Ping" | "Join" | "Inspect" | "EndSession"),
+            _ => matches!(facts.name, "Hello" | "Ping" | "Join" | "Resume" | "Inspect" | "EndSession"),
         };
         assert_eq!(waits, if answered { "yes" } else { "no" }, "whether {} is answered", facts.name);
     }

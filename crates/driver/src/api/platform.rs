@@ -95,7 +95,7 @@ impl ServiceNode {
     /// The live session with the service. Connects anew after a fork, or if the last one was lost.
     pub(crate) fn session(&self) -> ClResult<Arc<Session>> {
         let mut sessions = lock(&process::state().sessions);
-        if let Some(session) = sessions.by_node.get(&self.place).filter(|session| !session.is_lost()) {
+        if let Some(session) = sessions.by_node.get(&self.place).filter(|session| !session.has_ended()) {
             if session.is_started() {
                 return Ok(Arc::clone(session));
             }

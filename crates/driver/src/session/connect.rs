@@ -5,14 +5,16 @@ use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use telecl_net::{Address, Compression, ConnectError, FrameReceiver, FrameSender, ReceiveError, Stream, boot_id};
+use telecl_net::{
+    Address, Compression, ConnectError, FrameReceiver, FrameSender, ReceiveError, Stream, Terms, boot_id,
+};
 use telecl_wire::handshake::{DeviceLoad, Handshake, Hello, MAGIC};
 use telecl_wire::info::Info;
 use telecl_wire::{DecodeError, PROTOCOL_VERSION};
 
 use super::callbacks::spawn;
 use super::streams::Ticket;
-use super::{Account, Session};
+use super::{Account, Agreed, Session};
 use crate::log;
 
 /// A service that answered, with what it offers.
@@ -107,13 +109,6 @@ impl From<ReceiveError> for HandshakeError {
     }
 }
 
-/// What `Welcome` says about the session.
-struct Agreed {
-    compression: Compression,
-    limited: bool,
-    account: Account,
-}
-
 /// What a service offers, and the session with it.
 type Connected = (Node, Arc<Session>);
 
@@ -169,7 +164,7 @@ pub(crate) fn connect(
     let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
     stream.set_receive_timeout(Some(left)).map_err(io)?;
     let mut sender = FrameSender::new(stream.try_clone().map_err(io)?);
-    let mut receiver = FrameReceiver::new(stream);
+    let mut receiver = FrameReceiver::new(stream.try_clone().map_err(io)?);
 
     let hello_sent = Instant::now();
     let program = program_name();
@@ -214,7 +209,8 @@ pub(crate) fn connect(
                 log::debug(format_args!("{address} takes this program for tenant {}", welcome.tenant));
                 let ticket = Ticket { session: welcome.session, secret: welcome.secret };
                 let (compression, limited) = (welcome.compression, welcome.limited);
-                (node, Agreed { compression, limited, account: Account::new(welcome.memory) }, ticket)
+                let terms = Terms::from_millis(welcome.heartbeat_ms, welcome.grace_ms);
+                (node, Agreed { compression, terms, limited, account: Account::new(welcome.memory) }, ticket)
             }
             Handshake::Refused(refused) => {
                 let mut reason = refused.reason.to_owned();
@@ -227,10 +223,9 @@ pub(crate) fn connect(
             _ => return Err(ReceiveError::Protocol(DecodeError::BadValue).into()),
         }
     };
-    receiver.stream().set_receive_timeout(None).map_err(io)?;
+    stream.set_receive_timeout(None).map_err(io)?;
     sender.set_compression(agreed.compression);
-    let Agreed { limited, account, .. } = agreed;
-    let session = Session::new(address.to_string(), receiver, sender, ticket, limited, account).map_err(io)?;
+    let session = Session::new(address.to_string(), receiver, sender, stream, ticket, agreed).map_err(io)?;
     Ok((node, session))
 }
 

@@ -9,7 +9,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
 use telecl_net::{Compression, FrameSender, Stream};
-use telecl_wire::handshake::{EndSession, Hello, Inspect, Join, MAGIC, Ping, Pong};
+use telecl_wire::handshake::{EndSession, Hello, Inspect, Join, MAGIC, Ping, Pong, Resume};
 use telecl_wire::request::Message;
 use telecl_wire::{DecodeError, Header, PROTOCOL_VERSION, decode};
 
@@ -33,6 +33,8 @@ pub(crate) enum Introduction {
     Hello(Caller),
     /// It is to be a stream of one.
     Join(Join),
+    /// It takes the place of a connection that was lost.
+    Resume(Resume),
     /// Somebody wants to know how the service is.
     Inspect,
     /// Somebody wants this session to end.
@@ -85,7 +87,7 @@ pub(crate) fn read_introduction(stream: &Stream, timeout: Duration) -> Result<In
     }
     let header = Header::parse(&header).map_err(|_| Unwelcome::Stranger)?;
     let opcode = header.opcode.get();
-    let known = [Hello::OPCODE, Join::OPCODE, Inspect::OPCODE, EndSession::OPCODE];
+    let known = [Hello::OPCODE, Join::OPCODE, Resume::OPCODE, Inspect::OPCODE, EndSession::OPCODE];
     let strange = !known.contains(&opcode) || header.payload_len() != 0;
     if strange || header.body_len() > LONGEST_HELLO {
         return Err(Unwelcome::Stranger);
@@ -106,6 +108,7 @@ fn parse(opcode: u16, body: &[u8]) -> Result<Introduction, Unwelcome> {
     }
     match opcode {
         Join::OPCODE => return Ok(Introduction::Join(decode(body)?)),
+        Resume::OPCODE => return Ok(Introduction::Resume(decode(body)?)),
         Inspect::OPCODE => return decode::<Inspect>(body).map(|_| Introduction::Inspect).map_err(Into::into),
         EndSession::OPCODE => return Ok(Introduction::EndSession(decode::<EndSession>(body)?.session)),
         _ => {}

@@ -19,7 +19,7 @@ use super::cache::{Answer, Client};
 use super::mailbox::Mailbox;
 use super::memory::{Account, Notice, Verdict};
 use super::pool::Worker;
-use super::registry::Joins;
+use super::registry::{Errand, Joins, Newcomer};
 use super::{Broker, WorkerCommand, farewell};
 use crate::board::SessionBoard;
 use crate::channel::{Begin, Channel, Done, Head, Kind, MemoryWish};
@@ -174,8 +174,12 @@ fn attend(
             }
         }
         if ready[2] && begun {
-            for (stream, socket) in joins.take() {
-                channel.send_with(Head::new(Kind::Join).number(stream.into()), &[], &[socket.as_fd()])?;
+            for Newcomer { stream, errand, socket } in joins.take() {
+                let (kind, content) = match errand {
+                    Errand::Join => (Kind::Join, Vec::new()),
+                    Errand::Resume { received } => (Kind::Resume, telecl_wire::encode(&received)),
+                };
+                channel.send_with(Head::new(kind).number(stream.into()), &content, &[socket.as_fd()])?;
             }
         }
         if ready[0] {
@@ -360,7 +364,8 @@ fn ask(cache: &Client<'_>, head: Head, content: Vec<u8>) -> io::Result<()> {
         | Kind::Moved
         | Kind::Stays
         | Kind::Withdraw
-        | Kind::WantsNot => {
+        | Kind::WantsNot
+        | Kind::Resume => {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "a worker says nothing of the kind"));
         }
     }
@@ -378,6 +383,7 @@ fn wait(broker: &Broker, session: u64, mut child: Child) -> io::Result<ExitStatu
 fn describe(status: ExitStatus) -> Result<String, String> {
     match (status.code(), status.signal()) {
         (Some(exit_code::CLOSED), _) => Ok("driver closed the connection".to_owned()),
+        (Some(exit_code::GONE), _) => Ok("driver lost its connection and did not come back".to_owned()),
         (Some(exit_code::STOPPED), _) => Ok("service stopped".to_owned()),
         (Some(exit_code::IDLE), _) => Ok("it did nothing for longer than its policy allows".to_owned()),
         (Some(exit_code::BUILD_TOO_LONG), _) => Ok("a build took longer than its policy allows".to_owned()),

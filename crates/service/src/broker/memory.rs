@@ -467,7 +467,8 @@ mod tests {
 
     fn session(session: u64, memory: Vec<MemoryLimit>) -> (Begin, Arc<SessionBoard>) {
         let (compression, devices) = (telecl_net::Compression::Off, vec![1, 2]);
-        let begin = Begin { session, compression, limits: crate::channel::Limits::NONE, devices, memory };
+        let terms = telecl_net::Terms::default();
+        let begin = Begin { session, compression, terms, limits: crate::channel::Limits::NONE, devices, memory };
         let board = SessionBoard::create(&begin.devices).unwrap().0;
         (begin, Arc::new(board))
     }

@@ -40,7 +40,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::time::{Duration, Instant};
 
-use telecl_net::{Address, Compression};
+use telecl_net::{Address, Compression, Terms};
 use telecl_policy::PolicyError;
 use tracing::{info, warn};
 
@@ -87,6 +87,8 @@ pub struct ServeSettings {
     pub accounting: Option<PathBuf>,
     /// Whether bulk data is compressed on its way, if it is for us to say.
     pub compression: Compression,
+    /// When a driver is taken for dead, and how long a session is kept whose connection is lost, if it is for us to say.
+    pub terms: Terms,
     pub worker: WorkerCommand,
 }
 
@@ -106,6 +108,7 @@ impl ServeSettings {
             metrics: None,
             accounting: None,
             compression: Compression::Auto,
+            terms: Terms::default(),
             worker,
         }
     }

@@ -10,10 +10,10 @@ use std::time::{Duration, Instant, SystemTime};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::sockopt;
-use telecl_net::{FrameSender, Stream};
+use telecl_net::{FrameSender, Stream, answer_not_resumed};
 use telecl_policy::{DeviceOrder, Origin, Overrun, Tenant};
 use telecl_wire::PROTOCOL_VERSION;
-use telecl_wire::handshake::{DeviceMemory, Join, Refused, Welcome};
+use telecl_wire::handshake::{DeviceMemory, Join, Refused, Resume, Welcome};
 use tracing::{debug, info, warn};
 
 use super::accounts::Who;
@@ -69,6 +69,7 @@ fn attend(stream: Stream, peer: String, stranger: Stranger) {
     let caller = match read_introduction(&stream, timeout) {
         Ok(Introduction::Hello(caller)) => caller,
         Ok(Introduction::Join(wanted)) => return join(&broker, stream, &peer, &wanted),
+        Ok(Introduction::Resume(wanted)) => return resume(&broker, stream, &peer, &wanted),
         Ok(Introduction::Inspect) => return inspect::inspect(&broker, stream),
         Ok(Introduction::EndSession(session)) => return inspect::end_session(&broker, stream, session),
         // Health checks and port scans do this all day.
@@ -101,7 +102,7 @@ fn attend(stream: Stream, peer: String, stranger: Stranger) {
         let joins = broker.sessions.enter(session, stream.try_clone()?, secret)?;
         let compression = caller.compression.and(broker.settings.compression);
         let Admitted { tenant, devices, limits, memory, limited, .. } = admitted;
-        let begin = Begin { session, compression, limits, devices, memory };
+        let begin = Begin { session, compression, terms: broker.settings.terms, limits, devices, memory };
         Ok(Conversation { broker: &broker, tenant, limited, begin, secret, joins, pid: caller.pid })
     });
     let conversation = match entered {
@@ -192,6 +193,18 @@ fn join(broker: &Broker, stream: Stream, peer: &str, wanted: &Join) {
     }
 }
 
+/// Gives the connection to the session that has lost one.
+fn resume(broker: &Broker, stream: Stream, peer: &str, wanted: &Resume) {
+    let session = wanted.session;
+    match broker.sessions.resume(wanted, stream) {
+        Ok(()) => debug!(session, peer, stream = wanted.stream, "a driver resumes its session"),
+        Err(stream) => {
+            debug!(session, peer, "a driver cannot resume its session, which has ended");
+            answer_not_resumed(&stream, "the session has ended", false);
+        }
+    }
+}
+
 /// A session that has been entered.
 struct Conversation<'b> {
     broker: &'b Broker,
@@ -221,6 +234,7 @@ impl Conversation<'_> {
         if by_load {
             broker.placement.order(&mut platforms, &loads, pid, Instant::now());
         }
+        let (heartbeat_ms, grace_ms) = begin.terms.millis();
         let mut welcome = Welcome {
             session,
             secret,
@@ -231,6 +245,8 @@ impl Conversation<'_> {
             boot_id: broker.boot_id,
             took_ns: 0,
             compression: begin.compression,
+            heartbeat_ms,
+            grace_ms,
             tenant: tenant.as_str(),
             limited,
             memory: begin.memory.iter().map(told).collect(),

@@ -281,8 +281,20 @@ impl Broker {
                         debug!(session = self.link.session(), stream = head.number, %error, "no further stream");
                     }
                 }
+                Kind::Resume => self.resume(head.number, &content, descriptors.pop()),
                 other => debug!(session = self.link.session(), ?other, "the broker says nothing of the kind"),
             }
+        }
+    }
+
+    /// A connection that takes the place of one which was lost. Not here: whoever used that one has to notice first.
+    fn resume(self: &Arc<Self>, number: u64, received: &[u8], socket: Option<OwnedFd>) {
+        let (Some(socket), Ok(received)) = (socket, telecl_wire::decode(received)) else { return };
+        let broker = Arc::clone(self);
+        let thread = thread::Builder::new().name("telecl-resume".into()).stack_size(128 << 10);
+        let resume = move || broker.link.resume(number, Stream::from_fd(socket), received);
+        if let Err(error) = thread.spawn(resume) {
+            debug!(session = self.link.session(), %error, "no thread for a connection");
         }
     }
 

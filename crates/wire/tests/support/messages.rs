@@ -97,13 +97,17 @@ macro_rules! payloads {
 
 make! {
     handshake::Hello<'a> { magic, protocol, version, program, pid, compression }
-    handshake::Welcome<'a> { session, secret, version, node, socket, instance, boot_id, took_ns, compression, tenant, limited, by_load, loads, memory, platforms }
+    handshake::Welcome<'a> { session, secret, version, node, socket, instance, boot_id, took_ns, compression, heartbeat_ms, grace_ms, tenant, limited, by_load, loads, memory, platforms }
     handshake::DeviceLoad { device, sessions, most }
     handshake::DeviceMemory { device, most, shared }
     handshake::Refused<'a> { reason, protocol }
     handshake::ShareMemory {}
     handshake::Join { magic, protocol, session, secret, stream }
     handshake::Joined { stream }
+    handshake::Lasting { heartbeat_ms, grace_ms }
+    handshake::Resume { magic, protocol, session, secret, stream, received }
+    handshake::Resumed { received }
+    handshake::NotResumed<'a> { reason, again }
     status::Inspect { magic, protocol }
     status::EndSession { magic, protocol, session }
     status::SessionEnded { session }
@@ -204,6 +208,7 @@ make_enums! { handshake::Compression, request::Kind, request::Target, request::A
 messages! {
     handshake::Handshake {
         Hello, Welcome, Refused, Ping, Pong, ShareMemory, Join, Joined, Inspect, Status, EndSession, SessionEnded,
+        Lasting, Resume, Resumed, NotResumed,
     }
     request::Request {
         Stage, Release, Query, CreateContext, CreateQueue, CreateBuffer, CreateSubBuffer, CreateImage, CreatePipe, CreateSampler, CreateUserEvent, SetUserEventStatus, CreateSubDevices, ImageFormats, DeviceTimers, SetDefaultDeviceQueue, Check, WatchEvent, CreateProgramWithSource, CreateProgramWithIl, CreateProgramWithBinaries, CreateProgramWithBuiltInKernels, SetSpecializationConstant, StoreFile, MakeTree, Build, Compile, Link, ProgramBinaries, CreateKernel, CloneKernel, SetArgs, RunKernel, ReadBuffer, ReadRect, ReadImage, WriteBuffer, WriteRect, WriteImage, CopyBuffer, CopyRect, CopyImage, CopyImageToBuffer, CopyBufferToImage, FillBuffer, FillImage, Migrate, Marker, Barrier, Finish,
