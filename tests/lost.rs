@@ -23,6 +23,10 @@ use tempfile::TempDir;
 /// What many sessions do on two processors.
 const A_WHILE: Duration = Duration::from_secs(120);
 
+/// Buffers of which parts go on further streams, and such as many programs can have.
+const LARGE: u32 = 3 << 20;
+const SMALL: u32 = 64 << 10;
+
 fn setting(name: &str, default: usize) -> usize {
     std::env::var(name).map_or(default, |value| value.parse().unwrap_or_else(|_| panic!("{name} is {value:?}")))
 }
@@ -78,10 +82,10 @@ impl Stage {
         self.directory.path().join("stop")
     }
 
-    /// Computes and compares until it is told to stop.
-    fn computing(&self, streams: u32) -> Running {
+    /// Computes and compares until it is told to stop, with buffers of this size.
+    fn computing(&self, streams: u32, size: u32) -> Running {
         let mut command = self.client(streams, "compute_and_compare");
-        command.env("TEST_STOP_FILE", self.stop_file());
+        command.env("TEST_STOP_FILE", self.stop_file()).env("TEST_SIZE", size.to_string());
         let mut client = Running::start(command).unwrap();
         client.expect_line("computing", SOON);
         client
@@ -127,7 +131,7 @@ fn cut_at_random(proxy: &Proxy, cuts: usize, seed: u64, on: impl Fn() -> bool) {
 
 fn a_stream_of_commands_survives_cuts(streams: u32) {
     let stage = Stage::new(&[]);
-    let client = stage.computing(streams);
+    let client = stage.computing(streams, LARGE);
     cut_at_random(&stage.proxy, setting("TELECL_LOST_CUTS", 40), 7 + u64::from(streams), || true);
     stage.assert_right(client);
     assert!(stage.proxy.cuts() > setting("TELECL_LOST_CUTS", 40) / 2, "cut {} times", stage.proxy.cuts());
@@ -147,7 +151,7 @@ fn a_stream_of_commands_survives_cuts_with_further_streams() {
 #[test]
 fn a_silent_link_is_noticed_and_replaced() {
     let stage = Stage::new(&[("TELECL_SERVE_HEARTBEAT", "1s")]);
-    let client = stage.computing(2);
+    let client = stage.computing(2, LARGE);
     for _ in 0..3 {
         // Nobody says that the connection is gone. New ones say nothing, too, for a while.
         stage.proxy.stall(true);
@@ -163,7 +167,7 @@ fn a_silent_link_is_noticed_and_replaced() {
 #[test]
 fn what_a_stalled_link_delivers_late_does_no_harm() {
     let stage = Stage::new(&[("TELECL_SERVE_HEARTBEAT", "1s")]);
-    let client = stage.computing(2);
+    let client = stage.computing(2, LARGE);
     for _ in 0..3 {
         stage.proxy.stall(true);
         thread::sleep(Duration::from_millis(2000));
@@ -176,7 +180,7 @@ fn what_a_stalled_link_delivers_late_does_no_harm() {
 #[test]
 fn a_slow_link_is_not_taken_for_a_dead_one() {
     let stage = Stage::new(&[("TELECL_SERVE_HEARTBEAT", "2s")]);
-    let client = stage.computing(0);
+    let client = stage.computing(0, SMALL);
     stage.proxy.delay(Duration::from_millis(20));
     thread::sleep(Duration::from_secs(5));
     stage.proxy.delay(Duration::ZERO);
@@ -250,7 +254,7 @@ fn a_killed_worker_is_noticed_at_once_and_hurts_nobody_else() {
     // So that there is a worker in waiting.
     wait_until("a worker waits", SOON, || stage.service.idle_workers().len() == 1);
     let before = holdings(&stage.service);
-    let others: Vec<Running> = (0..OTHERS).map(|_| stage.computing(0)).collect();
+    let others: Vec<Running> = (0..OTHERS).map(|_| stage.computing(0, SMALL)).collect();
     let theirs = stage.service.workers();
     assert_eq!(theirs.len(), OTHERS);
     let mut dice = Dice(99);

@@ -4,7 +4,10 @@
 
 #include <stdatomic.h>
 
-enum { THREADS = 2, BUFFERS = 4, LARGEST = 3 << 20, COMMANDS = 24 };
+enum { THREADS = 2, BUFFERS = 4, COMMANDS = 24 };
+
+/* The size of a buffer; TEST_SIZE says another. */
+static size_t size = 3 << 20;
 
 static const char *source =
     "kernel void stir(global uint *a, uint first, uint n) {\n"
@@ -49,12 +52,12 @@ static void watch(cl_event event) {
 
 /* Some commands in a row, then everything that was read is compared. */
 static void work(struct one *one) {
-    enum { WORDS = LARGEST / 4 };
+    const uint32_t words = size / 4;
     uint32_t *memory[COMMANDS], *copies[COMMANDS], lengths[COMMANDS];
     int pending = 0;
     for (int i = 0; i < COMMANDS; i++) {
         int which = draw(&one->seed) % BUFFERS;
-        uint32_t n = draw_size(&one->seed, WORDS), first = draw(&one->seed) % (WORDS - n + 1);
+        uint32_t n = draw_size(&one->seed, words), first = draw(&one->seed) % (words - n + 1);
         uint32_t *expected = one->expected[which] + first;
         cl_event event, *wanted = draw(&one->seed) % 4 ? NULL : &event;
         switch (draw(&one->seed) % 4) {
@@ -103,17 +106,17 @@ static void *thread_main(void *number) {
     one.queue = MADE(clCreateCommandQueue(context, device, 0, &err));
     one.kernel = MADE(clCreateKernel(program, "stir", &err));
     for (int i = 0; i < BUFFERS; i++) {
-        one.expected[i] = malloc(LARGEST);
-        for (int k = 0; k < LARGEST / 4; k++) one.expected[i][k] = draw(&one.seed);
-        one.buffers[i] = MADE(clCreateBuffer(context, CL_MEM_READ_WRITE | CL_MEM_COPY_HOST_PTR, LARGEST, one.expected[i], &err));
+        one.expected[i] = malloc(size);
+        for (int k = 0; (size_t)k < size / 4; k++) one.expected[i][k] = draw(&one.seed);
+        one.buffers[i] = MADE(clCreateBuffer(context, CL_MEM_READ_WRITE | CL_MEM_COPY_HOST_PTR, size, one.expected[i], &err));
     }
     const char *stop = getenv("TEST_STOP_FILE");
     while (access(stop, F_OK) != 0) work(&one);
     /* All of it, once more. */
-    uint32_t *content = malloc(LARGEST);
+    uint32_t *content = malloc(size);
     for (int i = 0; i < BUFFERS; i++) {
-        OK(clEnqueueReadBuffer(one.queue, one.buffers[i], CL_TRUE, 0, LARGEST, content, 0, NULL, NULL));
-        NEED(memcmp(content, one.expected[i], LARGEST) == 0, "buffer %d has another content at the end", i);
+        OK(clEnqueueReadBuffer(one.queue, one.buffers[i], CL_TRUE, 0, size, content, 0, NULL, NULL));
+        NEED(memcmp(content, one.expected[i], size) == 0, "buffer %d has another content at the end", i);
     }
     free(content);
     return NULL;
@@ -121,6 +124,7 @@ static void *thread_main(void *number) {
 
 /* Until there is a file TEST_STOP_FILE. */
 CASE_TELECL_ONLY(compute_and_compare) {
+    if (getenv("TEST_SIZE")) size = strtoul(getenv("TEST_SIZE"), NULL, 10);
     open_device();
     program = MADE(clCreateProgramWithSource(context, 1, &source, NULL, &err));
     OK(clBuildProgram(program, 1, &device, "", NULL, NULL));
