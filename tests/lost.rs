@@ -149,6 +149,25 @@ fn a_stream_of_commands_survives_cuts_with_further_streams() {
 }
 
 #[test]
+fn a_session_that_has_just_begun_survives_a_cut() {
+    let stage = Stage::new(&[]);
+    let use_once = |case: &str| {
+        let mut command = stage.through_proxy(&stage.bench.client, 0);
+        command.arg(case);
+        run(command, SOON).unwrap()
+    };
+    assert!(use_once("count_platforms").success());
+    let handshake = stage.proxy.passed();
+    // From the end of the first words, by which a driver asks that its session may last.
+    for bytes in (24..200).step_by(11).chain([300, 500, 1000, 2000]) {
+        stage.proxy.cut_after(handshake + bytes, if bytes % 2 == 0 { Cut::Fin } else { Cut::Reset });
+        let ended = use_once("use_once");
+        assert_eq!(ended.stdout, "served\n", "cut after {bytes} bytes: {ended}\n{}", stage.service.log());
+    }
+    assert!(stage.proxy.cuts() > 10, "cut {} times", stage.proxy.cuts());
+}
+
+#[test]
 fn a_silent_link_is_noticed_and_replaced() {
     let stage = Stage::new(&[("TELECL_SERVE_HEARTBEAT", "1s")]);
     let client = stage.computing(2, LARGE);

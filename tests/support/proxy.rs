@@ -43,6 +43,8 @@ struct State {
     /// So many bytes are passed on, and then everything is cut in this way.
     budget: Option<(usize, Cut)>,
     cuts: usize,
+    /// Bytes so far.
+    passed: usize,
 }
 
 impl Proxy {
@@ -79,6 +81,11 @@ impl Proxy {
     /// How often connections have been cut.
     pub fn cuts(&self) -> usize {
         self.shared.lock().cuts
+    }
+
+    /// How many bytes have been passed on, in both directions.
+    pub fn passed(&self) -> usize {
+        self.shared.lock().passed
     }
 
     /// How many connections there are.
@@ -145,6 +152,7 @@ impl Shared {
                 *left -= passed;
                 cut = (passed < read).then_some(*how);
             }
+            state.passed += passed;
             drop(state);
             if read == 0 {
                 return Ok(());

@@ -9,7 +9,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
 use telecl_net::{Compression, FrameSender, Stream};
-use telecl_wire::handshake::{EndSession, Hello, Inspect, Join, MAGIC, Ping, Pong, Resume};
+use telecl_wire::handshake::{EndSession, Hello, Inspect, Join, Lasting, MAGIC, Ping, Pong, Resume};
 use telecl_wire::request::Message;
 use telecl_wire::{DecodeError, Header, PROTOCOL_VERSION, decode};
 
@@ -132,6 +132,8 @@ fn printable(text: &str) -> String {
 pub(crate) enum First {
     /// Sent a request, which is still to be read.
     Request,
+    /// Wants its session to outlast its connection, and said so in words that are still to be read.
+    Lasting,
     Left,
 }
 
@@ -153,8 +155,10 @@ pub(crate) fn wait_for_request(stream: &Stream, sender: &mut FrameSender, timeou
                 _ => return Err(io::ErrorKind::TimedOut.into()),
             }
         }
-        if u16::from_le_bytes(opcode) != Ping::OPCODE {
-            return Ok(First::Request);
+        match u16::from_le_bytes(opcode) {
+            Ping::OPCODE => {}
+            Lasting::OPCODE => return Ok(First::Lasting),
+            _ => return Ok(First::Request),
         }
         let number = read_ping(stream, deadline)?;
         sender.send(&Pong { number }, &[])?;

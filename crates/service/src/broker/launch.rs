@@ -37,17 +37,25 @@ pub(crate) fn command(worker: &WorkerCommand) -> Command {
     command
 }
 
+/// The connection of a session that has no worker yet.
+#[derive(Debug)]
+pub(crate) struct Socket {
+    pub(crate) stream: Stream,
+    /// Whether its driver comes back when it has lost it: then its end is the worker's to judge.
+    pub(crate) lasts: bool,
+}
+
 /// Runs the session's worker to its end, however it ends; says how.
 pub(crate) fn work(
     broker: &Broker,
     begin: &Begin,
     tenant: &Tenant,
-    stream: Stream,
+    socket: Socket,
     joins: &Joins,
 ) -> Result<String, String> {
     let session = begin.session;
     broker.sessions.hand_over(session);
-    let mut socket = Some(stream);
+    let mut socket = Some(socket);
     // Those that waited may have died unnoticed; the one that is started then has no excuse.
     for _ in 0..broker.settings.warm_workers + 2 {
         let worker = match broker.pool.take() {
@@ -79,7 +87,7 @@ fn run(
     broker: &Broker,
     begin: &Begin,
     tenant: &Tenant,
-    socket: &mut Option<Stream>,
+    socket: &mut Option<Socket>,
     joins: &Joins,
     worker: Worker,
 ) -> Result<String, String> {
@@ -132,7 +140,7 @@ fn attend(
     broker: &Broker,
     devices: &mut DeviceClaims<'_>,
     memfd: OwnedFd,
-    socket: &mut Option<Stream>,
+    socket: &mut Option<Socket>,
     joins: &Joins,
     channel: &Channel,
 ) -> io::Result<Ending> {
@@ -141,7 +149,7 @@ fn attend(
     // Each tenant is a trust domain: what a worker stores is code that others would run.
     let cache = broker.cache.client(begin.session, tenant.as_str(), Arc::clone(&mailbox));
     if let Some(socket) = socket {
-        channel.hand_over(begin, socket.as_fd(), memfd.as_fd())?;
+        channel.hand_over(begin, socket.stream.as_fd(), memfd.as_fd())?;
     }
     drop(memfd);
     loop {
@@ -152,7 +160,9 @@ fn attend(
         let begun = socket.is_none();
         polled.push(match socket {
             // Errors and hang-ups are reported unasked.
-            Some(socket) => PollFd::new(socket, PollFlags::RDHUP),
+            Some(Socket { stream, lasts: false }) => PollFd::new(stream, PollFlags::RDHUP),
+            // Not the end of what may be replaced.
+            Some(Socket { lasts: true, .. }) => PollFd::from_borrowed_fd(channel.as_fd(), PollFlags::empty()),
             // Not before: a worker that does not begin the session takes none of its sockets along.
             None => PollFd::from_borrowed_fd(joins.as_fd(), PollFlags::IN),
         });
@@ -402,9 +412,9 @@ fn signal_name(signal: i32) -> String {
 }
 
 /// Tells the driver why there is no worker, and returns the reason. With `policy`, because somebody wants it so.
-fn give_up(socket: Option<Stream>, reason: &str, policy: bool) -> String {
+fn give_up(socket: Option<Socket>, reason: &str, policy: bool) -> String {
     if let Some(socket) = socket {
-        farewell::close(socket, reason, policy);
+        farewell::close(socket.stream, reason, policy);
     }
     reason.to_owned()
 }

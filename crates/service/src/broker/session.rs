@@ -256,19 +256,21 @@ impl Conversation<'_> {
         };
         welcome.took_ns = u64::try_from(read.elapsed().as_nanos()).unwrap_or(u64::MAX);
         sender.send(&welcome, &[]).map_err(failed)?;
-        match wait_for_request(&stream, &mut sender, timeout) {
-            Ok(First::Request) => {}
+        let lasts = match wait_for_request(&stream, &mut sender, timeout) {
+            Ok(First::Request) => false,
+            Ok(First::Lasting) => true,
             Ok(First::Left) => return Ok("driver closed the connection".to_owned()),
             Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Ok("connection reset".to_owned()),
             Err(error) => return Err(error.to_string()),
-        }
+        };
         stream.set_send_timeout(None).map_err(failed)?;
         drop(sender);
         broker.counters.round_trip(round_trip(&stream));
         // Held until the worker has ended.
         let claim = broker.admission.claim(vec![Place::Tenant(tenant.clone())]).map_err(failed)?;
         let began = Instant::now();
-        let room = await_room(claim, &stream, session, &tenant);
+        let driver = Driver { stream: &stream, returns: lasts.then_some(&joins) };
+        let room = await_room(claim, driver, session, &tenant);
         broker.accounts.waited(&tenant, began.elapsed(), !matches!(room, Err(NoRoom::Refused(_))));
         let _room = match room {
             Ok(claim) => claim,
@@ -279,7 +281,7 @@ impl Conversation<'_> {
                 return Err(format!("refused: {reason}"));
             }
         };
-        launch::work(broker, &begin, &tenant, stream, &joins)
+        launch::work(broker, &begin, &tenant, launch::Socket { stream, lasts }, &joins)
     }
 }
 
@@ -294,23 +296,52 @@ enum NoRoom {
     Refused(String),
 }
 
+/// A driver that waits.
+struct Driver<'s> {
+    stream: &'s Stream,
+    /// Where it comes back, if it does so when it has lost its connection.
+    returns: Option<&'s Joins>,
+}
+
+/// How long a driver may take to come back.
+const RETURN: Duration = Duration::from_secs(5);
+
 /// Waits for its turn, as long as the policy says and the driver is there.
-fn await_room<'b>(mut claim: Claim<'b>, stream: &Stream, session: u64, tenant: &Tenant) -> Result<Claim<'b>, NoRoom> {
+fn await_room<'b>(
+    mut claim: Claim<'b>,
+    driver: Driver<'_>,
+    session: u64,
+    tenant: &Tenant,
+) -> Result<Claim<'b>, NoRoom> {
     if claim.is_admitted() {
         return Ok(claim);
     }
     info!(session, %tenant, at_most = ?claim.patience().unwrap_or_default(), "session waits for room");
+    let mut gone: Option<Instant> = None;
+    let mut is_back = false;
     while let Some(left) = claim.patience() {
+        let left = gone.map_or(left, |gone| left.min(RETURN.saturating_sub(gone.elapsed())));
         let left = Timespec::try_from(left).unwrap_or_default();
         // Errors and hang-ups are reported unasked.
-        let mut polled = [PollFd::new(&claim, PollFlags::IN), PollFd::new(stream, PollFlags::RDHUP)];
+        let mut polled = vec![PollFd::new(&claim, PollFlags::IN)];
+        match (gone, driver.returns) {
+            _ if is_back => {}
+            (Some(_), Some(returns)) => polled.push(PollFd::new(returns, PollFlags::IN)),
+            _ => polled.push(PollFd::new(driver.stream, PollFlags::RDHUP)),
+        }
         match poll(&mut polled, Some(&left)) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(NoRoom::Refused(format!("cannot wait for room: {error}"))),
         }
-        let left = !polled[1].revents().is_empty();
-        if left {
-            return Err(NoRoom::Left);
+        let something = polled.get(1).is_some_and(|polled| !polled.revents().is_empty());
+        match gone {
+            None if something && driver.returns.is_some() => gone = Some(Instant::now()),
+            None if something => return Err(NoRoom::Left),
+            None => {}
+            // Its worker will see to it.
+            Some(_) if something => (gone, is_back) = (None, true),
+            Some(since) if since.elapsed() >= RETURN => return Err(NoRoom::Left),
+            Some(_) => {}
         }
         if claim.is_admitted() {
             return Ok(claim);
