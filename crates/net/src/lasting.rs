@@ -4,9 +4,9 @@
 //! peer has not said to have. When the connection breaks, the driver makes another, both sides say what they have, and what
 //! is missing is sent again: whoever sends and receives on the line notices only time.
 //!
-//! What is kept needs no limit while the peer keeps to the rules: it tells what it has at the latest after
-//! [`TELL_AFTER`] bytes, so it is what the system and the network hold, and that. Whoever has sent much more waits until
-//! the peer says something ([`MOST_UNSURE`]).
+//! What is kept is bounded: whoever is unsure about more than a window waits for the peer's word, and takes in meanwhile
+//! what the peer sends, however much that is. So two ends that wait for each other's word get it: neither is ever stuck
+//! because the other does not read.
 
 mod inbound;
 mod outbound;
@@ -18,12 +18,11 @@ mod tests;
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Weak};
-use std::thread;
 use std::time::{Duration, Instant};
 
-use self::inbound::{Inbound, Patience};
+use self::inbound::{Inbound, Patience, Room};
 use self::outbound::Outbound;
 pub(crate) use self::outbound::WhenFull;
 use self::record::broken;
@@ -31,13 +30,19 @@ pub use self::resume::answer_not_resumed;
 use crate::{Bell, Stream};
 
 /// After so many bytes the peer is told that they have come, if nothing is sent to it anyway.
-const TELL_AFTER: u64 = 512 << 10;
+const TELL_AFTER: u64 = 256 << 10;
 
 /// A sender looks whether the peer has said something once it is unsure about so much.
-const LOOK_AFTER: usize = 1 << 20;
+const LOOK_AFTER: usize = 512 << 10;
 
-/// How much a peer may leave us unsure about before the sender waits for its word.
-const MOST_UNSURE: usize = 64 << 20;
+/// How much a sender may be unsure about before it waits for the peer's word: at first, and on a line on which that takes
+/// longer than [`SLOW`] at most.
+const WINDOW: usize = 2 << 20;
+const LARGEST_WINDOW: usize = 4 << 20;
+const SLOW: Duration = Duration::from_millis(10);
+
+/// How long it sleeps before it looks by itself.
+const NAP: Duration = Duration::from_millis(5);
 
 /// The number of a session's own line, where its further streams have theirs.
 pub const MAIN_LINE: u32 = u32::MAX;
@@ -217,6 +222,9 @@ pub struct Lasting {
     /// How often something came, and was said.
     heard: AtomicU64,
     said: AtomicU64,
+    /// How much may be unsure, and whether somebody waits because more is.
+    window: AtomicUsize,
+    waits: AtomicBool,
     /// Nobody waits for another connection any more.
     hurried: AtomicBool,
     noticed: Mutex<Noticed>,
@@ -264,6 +272,8 @@ impl Lasting {
             told: AtomicU64::new(0),
             heard: AtomicU64::new(0),
             said: AtomicU64::new(0),
+            window: AtomicUsize::new(WINDOW),
+            waits: AtomicBool::new(false),
             hurried: AtomicBool::new(false),
             noticed: Mutex::new(Noticed { looked: now, heard: (0, now), said: (0, now) }),
             resuming: Mutex::default(),
@@ -308,33 +318,52 @@ impl Lasting {
     pub(crate) fn send(&self, head: &[u8], payload: &[u8], full: Option<WhenFull<'_>>) -> io::Result<()> {
         let mut outbound = lock(&self.outbound);
         if outbound.unsure() > LOOK_AFTER {
-            self.look();
-            outbound = self.wait_for_word(outbound)?;
+            self.look(Room::Fixed);
+            outbound.forget_until(self.acknowledged());
+            let much = outbound.unsure() > self.window.load(Ordering::Relaxed);
+            // Last words do not wait.
+            if much && !self.hurried.load(Ordering::Relaxed) {
+                drop(outbound);
+                outbound = self.wait_for_word()?;
+            }
         }
         outbound.send(self, head, payload, full)
     }
 
-    /// Waits while the peer leaves us unsure about too much.
-    fn wait_for_word<'a>(&'a self, mut outbound: MutexGuard<'a, Outbound>) -> io::Result<MutexGuard<'a, Outbound>> {
+    /// Waits while the peer leaves us unsure about too much. Others may send meanwhile, if they need not wait.
+    fn wait_for_word(&self) -> io::Result<MutexGuard<'_, Outbound>> {
         let begin = Instant::now();
         loop {
+            self.waits.store(true, Ordering::SeqCst);
+            self.look(Room::AsMuchAsComes);
+            let mut outbound = lock(&self.outbound);
             outbound.forget_until(self.acknowledged());
-            if outbound.unsure() < MOST_UNSURE {
+            if outbound.unsure() <= self.window.load(Ordering::Relaxed) {
+                if begin.elapsed() > SLOW {
+                    // It is far away, and needs more on its way.
+                    let _ = self.window.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |window| {
+                        Some((2 * window).min(LARGEST_WINDOW))
+                    });
+                }
                 return Ok(outbound);
             }
             drop(outbound);
-            thread::sleep(Duration::from_millis(1));
-            self.look();
             if let Some(end) = self.end_of_line() {
                 return Err(end);
             }
-            if begin.elapsed() > self.terms.grace + Duration::from_secs(60) {
-                let error = broken("the peer does not say what it has received");
-                self.over(error.kind(), &error.to_string());
-                return Err(error);
-            }
-            outbound = lock(&self.outbound);
-            // What was lost is sent again by whoever resumes the line.
+            self.nap();
+        }
+    }
+
+    /// Sleeps until something has come, or somebody else has heard something; not for long.
+    fn nap(&self) {
+        let state = self.lock_state();
+        if try_lock(&self.inbound).is_some() && matches!(state.phase, Phase::Whole) {
+            let transport = Arc::clone(&state.transport);
+            drop(state);
+            transport.stream.wait_for_something(NAP);
+        } else {
+            drop(self.changed.wait_timeout(state, NAP));
         }
     }
 
@@ -462,7 +491,7 @@ impl Lasting {
                     let transport = Arc::clone(&state.transport);
                     drop(state);
                     transport.stream.wait_for_something(Duration::from_millis(100));
-                    self.look();
+                    self.look(Room::Fixed);
                 }
             }
         }
@@ -471,12 +500,12 @@ impl Lasting {
 
     /// Takes in what has come, if nobody else does: what the peer says about itself is heard, and data is left for whoever
     /// receives.
-    fn look(&self) {
+    fn look(&self, room: Room) {
         let Some(mut inbound) = try_lock(&self.inbound) else { return };
         if !inbound.whole {
             return;
         }
-        if let Err(error) = inbound.look(self) {
+        if let Err(error) = inbound.look(self, room) {
             return self.receiving_failed(&mut inbound, &error);
         }
         let (data, bye) = (inbound.has_data(), inbound.has_bye());
@@ -530,12 +559,21 @@ impl Lasting {
             return Err(broken("the peer has received what nobody has sent"));
         }
         let before = self.acknowledged.fetch_max(received, Ordering::AcqRel);
-        if received > before + TELL_AFTER
-            && let Some(mut outbound) = try_lock(&self.outbound)
-        {
-            outbound.forget_until(received);
+        if received > before {
+            if self.waits.swap(false, Ordering::SeqCst) {
+                self.changed.notify_all();
+            } else if received > before + TELL_AFTER
+                && let Some(mut outbound) = try_lock(&self.outbound)
+            {
+                outbound.forget_until(received);
+            }
         }
         Ok(())
+    }
+
+    /// Whether anything is ever sent again.
+    fn keeps(&self) -> bool {
+        !self.terms.grace.is_zero()
     }
 
     fn transport_number(&self) -> u64 {
@@ -630,7 +668,7 @@ impl Lasting {
     /// To be called every [`Terms::interval`]: hears what has come, and tells the peer that we are there if nothing else
     /// has for a while. Returns how long the peer has been silent.
     pub fn tend(&self) -> Duration {
-        self.look();
+        self.look(Room::Fixed);
         let Some(limit) = self.terms.heartbeat else { return Duration::ZERO };
         let now = Instant::now();
         let (heard, said) = (self.heard.load(Ordering::Relaxed), self.said.load(Ordering::Relaxed));
@@ -672,7 +710,7 @@ impl Lasting {
         if try_lock(&self.inbound).is_none() {
             return false;
         }
-        self.look();
+        self.look(Room::Fixed);
         if matches!(self.health(), Health::Whole) {
             self.part_with(&transport, cause, &io::ErrorKind::UnexpectedEof.into());
         }

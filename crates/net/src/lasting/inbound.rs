@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use super::record::{HEAD, Record};
+use super::record::{HEAD, Record, broken};
 use super::{Lasting, Transport};
 
 /// What is read ahead. Larger pieces go straight to where they belong.
@@ -15,13 +15,24 @@ pub(super) struct Inbound {
     pub(super) transport: Arc<Transport>,
     /// Whether the transport is of use.
     pub(super) whole: bool,
-    ahead: Box<[u8]>,
+    ahead: Vec<u8>,
     start: usize,
     end: usize,
     /// Data of the record at hand that has not been taken.
     left: usize,
     bye: bool,
 }
+
+/// How much may be read ahead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Room {
+    Fixed,
+    /// For one who sends, and must not wait for those who receive.
+    AsMuchAsComes,
+}
+
+/// What a peer may send ahead at most: it waits for our word as we do for its.
+const MOST_AHEAD: usize = 64 << 20;
 
 /// Whether to wait for data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +45,7 @@ pub(super) enum Patience {
 
 impl Inbound {
     pub(super) fn new(transport: Arc<Transport>) -> Inbound {
-        let ahead = vec![0; AHEAD].into_boxed_slice();
+        let ahead = vec![0; AHEAD];
         Inbound { transport, whole: true, ahead, start: 0, end: 0, left: 0, bye: false }
     }
 
@@ -92,13 +103,33 @@ impl Inbound {
         }
     }
 
-    /// Takes in what has arrived, as far as there is room, without waiting.
-    pub(super) fn look(&mut self, line: &Lasting) -> io::Result<()> {
-        while !self.bye && self.end - self.start < AHEAD && self.read_ahead(line, AHEAD, Patience::Look)? {
+    /// Takes in what has arrived, without waiting, and hears what is said there; data is left to whoever receives.
+    pub(super) fn look(&mut self, line: &Lasting, room: Room) -> io::Result<()> {
+        loop {
             self.next_head(line)?;
-            if self.left > 0 {
+            if self.bye || (self.left > 0 && self.start < self.end && room == Room::Fixed) {
+                return Ok(());
+            }
+            if self.end - self.start == self.ahead.len() {
+                if self.ahead.len() >= MOST_AHEAD {
+                    return Err(broken("the peer sends without end, and hears nothing"));
+                }
+                self.ahead.resize(2 * self.ahead.len(), 0);
+            }
+            if !self.read_ahead(line, self.ahead.len(), Patience::Look)? {
                 break;
             }
+        }
+        self.hear_ahead(line)
+    }
+
+    /// Hears what is said between data that nobody has taken.
+    fn hear_ahead(&self, line: &Lasting) -> io::Result<()> {
+        let mut place = self.start + self.left;
+        while let Some(head) = self.ahead[..self.end].get(place..).and_then(|rest| rest.first_chunk::<HEAD>()) {
+            let record = Record::parse(head)?;
+            line.acknowledge(record.received)?;
+            place += HEAD + record.len as usize;
         }
         Ok(())
     }
@@ -129,9 +160,16 @@ impl Inbound {
     }
 
     fn read_ahead(&mut self, line: &Lasting, room: usize, patience: Patience) -> io::Result<bool> {
-        self.ahead.copy_within(self.start..self.end, 0);
-        (self.start, self.end) = (0, self.end - self.start);
-        let room = &mut self.ahead[self.end..AHEAD.min(self.end.saturating_add(room))];
+        if self.start > 0 {
+            self.ahead.copy_within(self.start..self.end, 0);
+            (self.start, self.end) = (0, self.end - self.start);
+        }
+        if self.end == 0 && self.ahead.len() > AHEAD && room < 2 * AHEAD {
+            // Somebody had to make room.
+            self.ahead = vec![0; AHEAD];
+        }
+        let most = self.ahead.len();
+        let room = &mut self.ahead[self.end..most.min(self.end.saturating_add(room))];
         let received = match patience {
             Patience::Wait => Some(self.transport.stream.receive(room)?),
             Patience::Look => self.transport.stream.try_receive(room)?,

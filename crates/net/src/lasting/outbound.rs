@@ -5,10 +5,13 @@ use std::io;
 use std::sync::Arc;
 
 use super::record::{HEAD, Record};
-use super::{Lasting, Transport};
+use super::{Lasting, Transport, WINDOW};
 
 /// What is kept of memory that is not needed at the moment.
-const SPARE: usize = 8 << 20;
+const SPARE: usize = 4 << 20;
+
+/// More than small frames come to.
+const MUCH: usize = 256 << 10;
 
 /// The sending half. Whoever has its lock is the only one who sends.
 #[derive(Debug)]
@@ -50,6 +53,13 @@ impl Outbound {
     ) -> io::Result<()> {
         self.forget_until(line.acknowledged());
         let len = head.len() + payload.len();
+        if !line.keeps() {
+            self.next += len as u64;
+            line.note_sent(self.next);
+            let sent = self.transmit(line, head, payload, full);
+            return sent.inspect_err(|error| line.broke(&self.transport, error));
+        }
+        self.make_room(len);
         self.kept.extend(head);
         let begin = self.next + head.len() as u64;
         self.next += len as u64;
@@ -114,6 +124,15 @@ impl Outbound {
         match full {
             None => stream.send_all(&self.scratch, payload),
             Some(full) => stream.send_watched(&self.scratch, payload, full),
+        }
+    }
+
+    /// For much, at once what a window and one record need: to grow again and again would cost copies, and as much memory
+    /// again.
+    fn make_room(&mut self, more: usize) {
+        let enough = self.kept.len() + more;
+        if enough > self.kept.capacity() && enough > MUCH {
+            self.kept.reserve_exact(enough.max(WINDOW + telecl_wire::CHUNK + MUCH) - self.kept.len());
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::AtomicUsize;
+use std::thread;
 
 use telecl_wire::handshake::Resume;
 use telecl_wire::request::Message;
