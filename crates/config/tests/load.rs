@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use telecl_config::{Compression, DriverConfig, Environment, KEYS, ServeConfig, StreamCount};
+use telecl_config::{Compression, DriverConfig, Environment, KEYS, ServeConfig, StreamCount, Terms};
 
 /// A directory of its own with the places where files are looked for, and variables to look them up by.
 struct Place {
@@ -156,6 +156,8 @@ fn every_key_has_a_variable() {
         .set("TELECL_SHARED_MEMORY", "0")
         .set("TELECL_COMPRESSION", "always")
         .set("TELECL_STREAMS", "8")
+        .set("TELECL_HEARTBEAT", "off")
+        .set("TELECL_GRACE", "5s")
         .set("TELECL_DEBUG", "1")
         .set("TELECL_LISTEN", "0.0.0.0:9")
         .set("TELECL_LOCAL_SOCKET", "false")
@@ -168,13 +170,18 @@ fn every_key_has_a_variable() {
         .set("TELECL_POLICY", "/etc/telecl/policy.toml")
         .set("TELECL_METRICS", "127.0.0.1:9701")
         .set("TELECL_ACCOUNTING", "/var/log/telecl.jsonl")
-        .set("TELECL_SERVE_COMPRESSION", "off");
+        .set("TELECL_SERVE_COMPRESSION", "off")
+        .set("TELECL_SERVE_HEARTBEAT", "3s")
+        .set("TELECL_SERVE_GRACE", "0s");
     let driver = place.driver().unwrap();
     assert_eq!((driver.connect_timeout, driver.strict), (Duration::from_secs(60), true));
     assert_eq!((driver.plain_names, driver.shared_memory, driver.debug), (true, false, true));
     assert_eq!(driver.streams, StreamCount::Exactly(8));
     let serve = place.serve().unwrap();
     assert_eq!((driver.compression, serve.compression), (Compression::Always, Compression::Off));
+    let seconds = Duration::from_secs;
+    assert_eq!(driver.terms, Terms { heartbeat: None, grace: seconds(5) });
+    assert_eq!(serve.terms, Terms { heartbeat: Some(seconds(3)), grace: Duration::ZERO });
     assert_eq!((serve.listen[0].to_string().as_str(), serve.local_socket), ("0.0.0.0:9", false));
     assert_eq!(serve.platforms, ["Portable Computing Language", "Intel"]);
     assert_eq!((serve.devices, serve.handshake_timeout), (vec!["cpu".to_owned()], Duration::from_secs(7)));
