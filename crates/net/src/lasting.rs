@@ -42,7 +42,7 @@ const LARGEST_WINDOW: usize = 4 << 20;
 const SLOW: Duration = Duration::from_millis(10);
 
 /// How long it sleeps before it looks by itself.
-const NAP: Duration = Duration::from_millis(5);
+const NAP: Duration = Duration::from_millis(1);
 
 /// The number of a session's own line, where its further streams have theirs.
 pub const MAIN_LINE: u32 = u32::MAX;
@@ -357,8 +357,10 @@ impl Lasting {
 
     /// Sleeps until something has come, or somebody else has heard something; not for long.
     fn nap(&self) {
+        // Where there is a bell, somebody hears at once what comes, and a look at the socket would miss it.
+        let alone = self.bell().is_none() && try_lock(&self.inbound).is_some();
         let state = self.lock_state();
-        if try_lock(&self.inbound).is_some() && matches!(state.phase, Phase::Whole) {
+        if alone && matches!(state.phase, Phase::Whole) {
             let transport = Arc::clone(&state.transport);
             drop(state);
             transport.stream.wait_for_something(NAP);

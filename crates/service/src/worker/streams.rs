@@ -51,8 +51,7 @@ impl Streams {
         if place.get().is_some() {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
-        // What is sent on the line comes after these words.
-        FrameSender::new(stream.try_clone()?).send(&Joined { stream: number as u32 }, &[])?;
+        let joined = stream.try_clone()?;
         let line = match link.lasting() {
             Some(main) => Line::from(Lasting::at_worker(stream, number as u32, main.terms())),
             None => {
@@ -72,10 +71,17 @@ impl Streams {
             if lasts && !streams.wait_for_driver(number) {
                 return debug!(session = link.session(), stream = number, "the driver does not know of its stream");
             }
-            streams.outgoing.open(number);
+            if lasts {
+                streams.outgoing.open(number);
+            }
             streams.outgoing.work(number, |chunk| streams.send(link, number, &chunk));
         })?;
         self.incoming.open(number);
+        FrameSender::new(joined).send(&Joined { stream: number as u32 }, &[])?;
+        // Not before: what is sent now comes after these words. A driver that may have lost them is waited for.
+        if !lasts {
+            self.outgoing.open(number);
+        }
         debug!(session = link.session(), stream = number, "stream joined");
         Ok(())
     }
