@@ -28,6 +28,11 @@ fn free_address() -> String {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
 }
 
+/// A service that does not wait for long for a program which has lost its connection, as one that was killed has.
+fn impatient(bench: &Bench) -> Service {
+    bench.service_at("127.0.0.1:0", &[("TELECL_SERVE_GRACE", "3s")])
+}
+
 fn kill(process: u32) {
     signal(process, Signal::KILL);
 }
@@ -120,7 +125,7 @@ fn an_address_that_does_not_resolve_is_no_platform_within_the_timeout() {
 #[test]
 fn a_dead_service_does_not_hide_a_living_one() {
     let bench = Bench::new();
-    let service = bench.service();
+    let service = impatient(&bench);
     let services = format!("{},{}", free_address(), service.address());
     let ended = bench.count_platforms(&[("TELECL_SERVICES", &services)]);
     assert_eq!(ended.stdout, "CL_SUCCESS, 1 platforms\n", "{ended}");
@@ -163,7 +168,7 @@ over_all_links! {
 /// One whose sessions end with it; others wait for it to be started again, see `restart.rs`.
 fn a_service_killed_during_a_kernel_fails_the_blocked_call(link: Link) {
     let bench = Bench::new();
-    let mut service = bench.service_at("127.0.0.1:0", &[("TELECL_ORPHAN_GRACE", "0s")]);
+    let mut service = bench.service_at("127.0.0.1:0", &[("TELECL_ORPHAN_GRACE", "0s"), ("TELECL_SERVE_GRACE", "3s")]);
     let address = service.address().to_owned();
     let client = bench.client(&service, link, "run_endless_kernel", "running");
     let worker = service.only_worker();
@@ -176,7 +181,7 @@ fn a_service_killed_during_a_kernel_fails_the_blocked_call(link: Link) {
 
 fn a_worker_killed_during_a_kernel_fails_the_blocked_call_and_nobody_elses(link: Link) {
     let bench = Bench::new();
-    let mut service = bench.service();
+    let mut service = impatient(&bench);
     let client = bench.client(&service, link, "run_endless_kernel", "running");
     let worker = service.only_worker();
     bench.assert_serves(&mut service);
@@ -190,7 +195,7 @@ fn a_worker_killed_during_a_kernel_fails_the_blocked_call_and_nobody_elses(link:
 
 fn callbacks_of_a_lost_session_are_called_with_an_error(link: Link) {
     let bench = Bench::new();
-    let service = bench.service();
+    let service = impatient(&bench);
     let client = bench.client(&service, link, "wait_for_callback_of_endless_kernel", "running");
     kill(service.only_worker());
     let ended = client.end(SOON);
@@ -199,7 +204,7 @@ fn callbacks_of_a_lost_session_are_called_with_an_error(link: Link) {
 
 fn a_worker_killed_during_a_large_read_fails_the_read(link: Link) {
     let bench = Bench::new();
-    let mut service = bench.service();
+    let mut service = impatient(&bench);
     let client = bench.client(&service, link, "read_gibibytes", "reading");
     kill(service.only_worker());
     let ended = client.end(SOON);
@@ -209,7 +214,7 @@ fn a_worker_killed_during_a_large_read_fails_the_read(link: Link) {
 
 fn a_worker_killed_during_a_large_write_fails_the_write(link: Link) {
     let bench = Bench::new();
-    let mut service = bench.service();
+    let mut service = impatient(&bench);
     let mut client = bench.client(&service, link, "write_gibibytes", "writing");
     client.expect_line("writing", A_WHILE);
     kill(service.only_worker());
@@ -220,7 +225,7 @@ fn a_worker_killed_during_a_large_write_fails_the_write(link: Link) {
 
 fn a_worker_killed_while_many_threads_work_fails_them_all(link: Link) {
     let bench = Bench::new();
-    let mut service = bench.service();
+    let mut service = impatient(&bench);
     let client = bench.client(&service, link, "work_in_many_threads", "all at work");
     kill(service.only_worker());
     let ended = client.end(SOON);
@@ -230,7 +235,7 @@ fn a_worker_killed_while_many_threads_work_fails_them_all(link: Link) {
 
 fn a_client_killed_during_a_large_write_leaves_no_worker(link: Link) {
     let bench = Bench::new();
-    let mut service = bench.service();
+    let mut service = impatient(&bench);
     let mut client = bench.client(&service, link, "write_gibibytes", "writing");
     client.expect_line("writing", A_WHILE);
     client.kill();
@@ -242,7 +247,7 @@ fn a_client_killed_during_a_large_write_leaves_no_worker(link: Link) {
 
 fn a_client_killed_during_a_large_read_leaves_no_worker(link: Link) {
     let bench = Bench::new();
-    let mut service = bench.service();
+    let mut service = impatient(&bench);
     let mut client = bench.client(&service, link, "read_gibibytes", "reading");
     client.expect_line("reading", A_WHILE);
     client.kill();
@@ -252,7 +257,7 @@ fn a_client_killed_during_a_large_read_leaves_no_worker(link: Link) {
 
 fn a_client_killed_during_a_kernel_leaves_no_worker_although_the_kernel_never_ends(link: Link) {
     let bench = Bench::new();
-    let mut service = bench.service();
+    let mut service = impatient(&bench);
     let client = bench.client(&service, link, "run_endless_kernel", "running");
     assert_eq!(service.workers().len(), 1);
     client.kill();
@@ -263,7 +268,7 @@ fn a_client_killed_during_a_kernel_leaves_no_worker_although_the_kernel_never_en
 /// A child has all descriptors of its parent, until it executes something else.
 fn a_client_killed_whose_child_lives_on_leaves_no_worker(link: Link) {
     let bench = Bench::new();
-    let mut service = bench.service();
+    let mut service = impatient(&bench);
     let client = bench.client(&service, link, "fork_and_stay", "forked");
     kill(client.id());
     service.wait_without_workers(SOON);
@@ -274,7 +279,7 @@ fn a_client_killed_whose_child_lives_on_leaves_no_worker(link: Link) {
 
 fn a_client_that_exits_while_its_threads_work_leaves_no_worker(link: Link) {
     let bench = Bench::new();
-    let mut service = bench.service();
+    let mut service = impatient(&bench);
     let ended = bench.client(&service, link, "exit_while_threads_work", "all at work").end(SOON);
     assert!(ended.success() && ended.stdout.ends_with("leaving\n"), "{ended}");
     service.wait_without_workers(SOON);
@@ -283,7 +288,7 @@ fn a_client_that_exits_while_its_threads_work_leaves_no_worker(link: Link) {
 
 fn a_client_that_is_stopped_holds_up_nobody_and_goes_on_later(link: Link) {
     let bench = Bench::new();
-    let mut service = bench.service();
+    let mut service = impatient(&bench);
     for (case, line) in [("read_gibibytes", "reading"), ("write_gibibytes", "writing")] {
         let mut client = bench.client(&service, link, case, line);
         stop(client.id());
@@ -297,7 +302,7 @@ fn a_client_that_is_stopped_holds_up_nobody_and_goes_on_later(link: Link) {
 
 fn a_client_that_is_stopped_does_not_keep_the_service(link: Link) {
     let bench = Bench::new();
-    let service = bench.service();
+    let service = impatient(&bench);
     let client = bench.client(&service, link, "read_gibibytes", "reading");
     stop(client.id());
     service.stop().unwrap();
@@ -308,7 +313,7 @@ fn a_client_that_is_stopped_does_not_keep_the_service(link: Link) {
 
 fn a_stopped_service_ends_its_sessions_and_leaves_no_worker(link: Link) {
     let bench = Bench::new();
-    let service = bench.service();
+    let service = impatient(&bench);
     let client = bench.client(&service, link, "run_endless_kernel", "running");
     service.stop().unwrap();
     let ended = client.end(SOON);
@@ -318,7 +323,7 @@ fn a_stopped_service_ends_its_sessions_and_leaves_no_worker(link: Link) {
 #[test]
 fn a_worker_killed_while_it_waits_for_a_session_is_not_missed() {
     let bench = Bench::new();
-    let mut service = bench.service();
+    let mut service = impatient(&bench);
     for _ in 0..3 {
         wait_until("a worker waits", SOON, || service.idle_workers().len() == 1);
         kill(service.idle_workers()[0]);
@@ -331,7 +336,7 @@ fn a_worker_killed_while_it_waits_for_a_session_is_not_missed() {
 #[test]
 fn a_service_killed_while_a_worker_waits_leaves_no_worker() {
     let bench = Bench::new();
-    let mut service = bench.service();
+    let mut service = impatient(&bench);
     wait_until("a worker waits", SOON, || service.idle_workers().len() == 1);
     let worker = service.idle_workers()[0];
     service.kill();
@@ -343,7 +348,7 @@ fn a_service_killed_while_a_worker_waits_leaves_no_worker() {
 #[test]
 fn a_peer_that_speaks_garbage_is_disconnected_and_the_next_is_served() {
     let bench = Bench::new();
-    let mut service = bench.service();
+    let mut service = impatient(&bench);
     let noise: Vec<u8> = (0..100_000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
     let mut monstrous = Header::new(1, 0, 0).as_bytes().to_vec();
     monstrous[4..8].copy_from_slice(&u32::MAX.to_le_bytes());
@@ -362,7 +367,7 @@ fn a_peer_that_speaks_garbage_is_disconnected_and_the_next_is_served() {
 #[test]
 fn a_driver_that_turns_to_garbage_after_its_hello_loses_its_session_only() {
     let bench = Bench::new();
-    let mut service = bench.service();
+    let mut service = impatient(&bench);
     let other = bench.client(&service, Link::Tcp, "run_endless_kernel", "running");
     let mut peer = connect(&service);
     peer.write_all(&hello(PROTOCOL_VERSION)).unwrap();
@@ -379,7 +384,7 @@ fn a_driver_that_turns_to_garbage_after_its_hello_loses_its_session_only() {
 #[test]
 fn a_driver_that_lies_about_a_compressed_payload_loses_its_session_and_the_log_says_why() {
     let bench = Bench::new();
-    let mut service = bench.service();
+    let mut service = impatient(&bench);
     let body = encode(&CreateProgramWithSource { id: 1 << 16, context: 1 << 17, staged: 0 });
     // One literal, and then a copy of it that never ends within the length that was announced.
     let endless = [&[0x1f, b'x', 1, 0][..], &[0xff; 5000], &[0]].concat();
@@ -422,7 +427,7 @@ fn a_peer_that_says_nothing_does_not_keep_others_waiting_and_is_sent_away() {
 #[test]
 fn a_driver_of_another_protocol_version_is_told_so() {
     let bench = Bench::new();
-    let mut service = bench.service();
+    let mut service = impatient(&bench);
     for protocol in [0, PROTOCOL_VERSION + 1, u32::MAX] {
         let mut peer = connect(&service);
         peer.write_all(&hello(protocol)).unwrap();
@@ -544,7 +549,7 @@ fn a_value_of_the_wrong_kind_is_named() {
 #[test]
 fn a_right_configuration_reaches_the_service() {
     let bench = Bench::new();
-    let service = bench.service();
+    let service = impatient(&bench);
     let text =
         format!("services = [\"{}\"]\nconnect_timeout = \"2s\"\nstrict = false\ndebug = false\n", service.address());
     let (_directory, file) = configuration(&text);

@@ -474,7 +474,8 @@ fn credentials_are_read_again_when_they_change_and_wrong_ones_are_not_taken() {
 fn users_at_the_unix_socket_need_no_credentials() {
     let desk = Desk::new();
     let mut service = desk.service();
-    let socket = fs::read_dir(service.socket_directory()).unwrap().next().unwrap().unwrap().path();
+    let mut entries = fs::read_dir(service.socket_directory()).unwrap().map(|entry| entry.unwrap().path());
+    let socket = entries.find(|path| path.extension().is_some_and(|ending| ending == "sock")).unwrap();
     let address = format!("unix:{}", socket.display());
     let ended = desk.telecl(&["devices", "--on", &address]);
     assert!(ended.success(), "{ended}");

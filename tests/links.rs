@@ -418,6 +418,8 @@ fn a_worker_that_lies_about_a_compressed_payload_is_lost_and_the_log_says_why() 
     let (address, _) = Toll::on(&service, true);
     let mut command = bench.command(&service, Link::Tcp, "use_or_lose");
     command.env("TELECL_SERVICES", address).env("TELECL_COMPRESSION", "always").env("TELECL_DEBUG", "1");
+    // Between records the liar would not find frames.
+    command.env("TELECL_HEARTBEAT", "off").env("TELECL_GRACE", "off");
     let ended = run(command, SOON).unwrap();
     assert_eq!(ended.stdout, "lost\n", "{ended}");
     assert!(ended.stderr.contains("is lost: peer broke the protocol: compressed payload is malformed"), "{ended}");

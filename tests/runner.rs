@@ -28,8 +28,15 @@ const LIMIT: Duration = Duration::from_secs(60);
 const SKIPPED: i32 = 77;
 
 /// The clients of `faults.rs`, `cache.rs` and others; their cases do not stand alone.
-const NOT_CASES: &[&str] =
-    &["fault_client", "cache_client", "memory_client", "move_client", "confine_client", "restart_client"];
+const NOT_CASES: &[&str] = &[
+    "fault_client",
+    "cache_client",
+    "memory_client",
+    "move_client",
+    "confine_client",
+    "restart_client",
+    "lost_client",
+];
 
 /// Programs whose transfers are large enough for further streams.
 const STREAMED: &[&str] = &["buffer_transfer", "transfer_mixed", "transfer_order"];

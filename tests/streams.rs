@@ -92,6 +92,8 @@ fn pass(mut from: &TcpStream, mut to: &TcpStream, passed: &AtomicUsize, limit: u
 fn command(bench: &Bench, address: &str, streams: u32, case: &str) -> Command {
     let mut command = bench.vendor.command_with_driver(&bench.client);
     command.env("TELECL_SERVICES", address).env("TELECL_SHARED_MEMORY", "0");
+    // What happens to those that may come back is in `lost.rs`.
+    command.env("TELECL_GRACE", "off");
     command.env("TELECL_STREAMS", streams.to_string()).arg(case);
     command
 }

@@ -11,6 +11,7 @@ mod http;
 mod link;
 mod process;
 mod programs;
+mod proxy;
 mod service;
 mod vendor;
 
@@ -21,5 +22,6 @@ pub use http::{get, metrics_address};
 pub use link::Link;
 pub use process::{Ended, Running, run, wait_until};
 pub use programs::Programs;
+pub use proxy::{Cut, Proxy};
 pub use service::{Service, is_alive};
 pub use vendor::Vendor;

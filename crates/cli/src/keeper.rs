@@ -149,8 +149,9 @@ fn keep_service(pid: Pid, args: &KeepArgs) -> Outcome {
     let mut settings = ServeSettings::new(listen, worker);
     // Nobody is kept from anything here: the program that it serves has all of its user's rights.
     settings.confinement = serve::confinement(config.confine.unwrap_or(Confine::Off), &config);
-    let ServeConfig { cache_dir, cache_size, compression, warm_workers, .. } = config;
+    let ServeConfig { cache_dir, cache_size, compression, terms, warm_workers, .. } = config;
     (settings.cache_dir, settings.cache_size, settings.compression) = (cache_dir, cache_size, compression);
+    settings.terms = terms;
     settings.policy.clone_from(&args.policy);
     settings.credentials.secret.clone_from(&args.secret);
     settings.credentials.require = Some(false);

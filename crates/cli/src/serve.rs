@@ -96,6 +96,7 @@ pub(crate) fn serve(args: ServeArgs) -> Outcome {
         confinement,
         survival: survival(config.state_dir, config.orphan_grace),
         drain_grace: config.drain_grace,
+        terms: config.terms,
         worker: worker_command(args.log_format, "info")?,
     };
     run(settings, |addresses| {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use telecl_net::{Address, Compression};
+use telecl_net::{Address, Compression, Terms};
 
 use crate::settings::Settings;
 use crate::{ConfigError, CredentialFiles, Environment, INSIDE_SERVICE, Source, StreamCount};
@@ -26,6 +26,8 @@ pub struct DriverConfig {
     pub streams: StreamCount,
     /// What is shown to services, and who vouches for them.
     pub credentials: CredentialFiles,
+    /// When a service is taken for dead, and how long a session may be without a connection.
+    pub terms: Terms,
     /// Whether the driver writes what it does to stderr.
     pub debug: bool,
     pub source: Source,
@@ -43,6 +45,7 @@ impl Default for DriverConfig {
             compression: Compression::Auto,
             streams: StreamCount::Auto,
             credentials: CredentialFiles::default(),
+            terms: Terms::default(),
             debug: false,
             source: Source::default(),
         }
@@ -72,6 +75,7 @@ impl DriverConfig {
             compression: settings.compression.unwrap_or(inert.compression),
             streams: settings.streams.unwrap_or(inert.streams),
             credentials,
+            terms: crate::terms(settings.heartbeat, settings.grace),
             debug: settings.debug.unwrap_or(inert.debug),
             source: settings.source,
         })

@@ -37,6 +37,9 @@ pub use telecl_net::Address;
 /// The values of `compression`.
 pub use telecl_net::Compression;
 
+/// When a peer is taken for dead, and how long a session may be without a connection.
+pub use telecl_net::Terms;
+
 /// Set by the service for its workers: a driver that sees it offers nothing, so that a service never
 /// serves the devices of another service, or its own.
 pub const INSIDE_SERVICE: &str = "TELECL_INSIDE_SERVICE";
@@ -46,6 +49,15 @@ pub const SESSION_DIR: &str = "TELECL_SESSION_DIR";
 
 /// Names a configuration file; it must exist.
 pub const CONFIG: &str = "TELECL_CONFIG";
+
+/// What was configured of `heartbeat` and `grace`, and otherwise the defaults.
+fn terms(heartbeat: Option<value::Limit>, grace: Option<value::Limit>) -> Terms {
+    let default = Terms::default();
+    Terms {
+        heartbeat: heartbeat.map_or(default.heartbeat, |limit| limit.0),
+        grace: grace.map_or(default.grace, |limit| limit.0.unwrap_or_default()),
+    }
+}
 
 /// Every `TELECL_*` variable that this version reads.
 pub fn variables() -> impl Iterator<Item = &'static str> {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use telecl_net::{Address, Compression};
+use telecl_net::{Address, Compression, Terms};
 
 use crate::settings::Settings;
 use crate::worker::{Confine, WorkerMemory, WorkerUsers};
@@ -52,6 +52,8 @@ pub struct ServeConfig {
     pub orphan_grace: Duration,
     /// How long sessions may go on when the service is told to stop.
     pub drain_grace: Duration,
+    /// When a driver is taken for dead, and how long a session is kept whose connection is lost.
+    pub terms: Terms,
     pub source: Source,
 }
 
@@ -91,6 +93,7 @@ impl Default for ServeConfig {
             state_dir: StateDir::Derived,
             orphan_grace: Duration::from_secs(30),
             drain_grace: Duration::from_secs(30),
+            terms: Terms::default(),
             source: Source::default(),
         }
     }
@@ -131,6 +134,7 @@ impl ServeConfig {
                 .map_or(default.state_dir, |place| place.0.map_or(StateDir::None, StateDir::At)),
             orphan_grace: settings.orphan_grace.map_or(default.orphan_grace, |grace| grace.0),
             drain_grace: settings.drain_grace.map_or(default.drain_grace, |grace| grace.0),
+            terms: crate::terms(settings.serve_heartbeat, settings.serve_grace),
             source: settings.source,
         })
     }

@@ -13,7 +13,7 @@ use crate::error::ConfigError;
 use crate::file::{self, Found, line_at};
 use crate::nearest::nearest;
 use crate::value::{
-    AccountingFile, AuditPlace, CacheDir, Count, CredentialFile, Grace, Listen, MetricsAddress, Name, Names,
+    AccountingFile, AuditPlace, CacheDir, Count, CredentialFile, Grace, Limit, Listen, MetricsAddress, Name, Names,
     PolicyFile, Services, Size, StreamCount, Value, table,
 };
 use crate::worker::{Confine, WorkerMemory, WorkerPaths, WorkerUsers};
@@ -97,6 +97,8 @@ settings! {
     shared_memory: bool, "", "TELECL_SHARED_MEMORY";
     compression: Compression, "", "TELECL_COMPRESSION";
     streams: StreamCount, "", "TELECL_STREAMS";
+    heartbeat: Limit, "", "TELECL_HEARTBEAT";
+    grace: Limit, "", "TELECL_GRACE";
     ca: CredentialFile, "", "TELECL_CA";
     certificate: CredentialFile, "", "TELECL_CERTIFICATE";
     key: CredentialFile, "", "TELECL_KEY";
@@ -116,6 +118,8 @@ settings! {
     metrics: MetricsAddress, "serve", "TELECL_METRICS";
     accounting: AccountingFile, "serve", "TELECL_ACCOUNTING";
     serve_compression ("compression"): Compression, "serve", "TELECL_SERVE_COMPRESSION";
+    serve_heartbeat ("heartbeat"): Limit, "serve", "TELECL_SERVE_HEARTBEAT";
+    serve_grace ("grace"): Limit, "serve", "TELECL_SERVE_GRACE";
     confine: Confine, "serve", "TELECL_CONFINE";
     worker_uids: WorkerUsers, "serve", "TELECL_WORKER_UIDS";
     worker_memory: WorkerMemory, "serve", "TELECL_WORKER_MEMORY";

@@ -41,6 +41,10 @@ pub enum StreamCount {
     Exactly(usize),
 }
 
+/// A time, or none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Limit(pub(crate) Option<Duration>);
+
 /// A number of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Size(pub(crate) u64);
@@ -167,6 +171,22 @@ impl Value for Duration {
                 Err("is a number without a unit; write a text such as \"500ms\", \"2s\" or \"1m\"".to_owned())
             }
             other => Err(wrong_type(other, "a duration such as \"2s\"")),
+        }
+    }
+}
+
+impl Value for Limit {
+    fn from_text(text: &str) -> Result<Self, String> {
+        match text.trim() {
+            "off" | "0s" => Ok(Limit(None)),
+            text => parse_duration(text).map(|limit| Limit(Some(limit))).map_err(|error| format!("{error}, or off")),
+        }
+    }
+
+    fn from_toml(value: &DeValue<'_>) -> Result<Self, String> {
+        match value {
+            DeValue::String(text) => Limit::from_text(text),
+            other => Duration::from_toml(other).map(|limit| Limit(Some(limit))),
         }
     }
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use telecl_config::{
     Audit, Compression, Confine, CredentialFiles, DriverConfig, Environment, KEYS, ServeConfig, ServiceCredentialFiles,
-    StateDir, StreamCount, WorkerMemory, WorkerUsers,
+    StateDir, StreamCount, Terms, WorkerMemory, WorkerUsers,
 };
 
 /// A directory of its own with the places where files are looked for, and variables to look them up by.
@@ -159,6 +159,8 @@ fn every_key_has_a_variable() {
         .set("TELECL_SHARED_MEMORY", "0")
         .set("TELECL_COMPRESSION", "always")
         .set("TELECL_STREAMS", "8")
+        .set("TELECL_HEARTBEAT", "off")
+        .set("TELECL_GRACE", "5s")
         .set("TELECL_CA", "/etc/telecl/ca.pem")
         .set("TELECL_CERTIFICATE", "/home/a/own.pem")
         .set("TELECL_KEY", "/home/a/own.key")
@@ -178,6 +180,8 @@ fn every_key_has_a_variable() {
         .set("TELECL_METRICS", "127.0.0.1:9701")
         .set("TELECL_ACCOUNTING", "/var/log/telecl.jsonl")
         .set("TELECL_SERVE_COMPRESSION", "off")
+        .set("TELECL_SERVE_HEARTBEAT", "3s")
+        .set("TELECL_SERVE_GRACE", "0s")
         .set("TELECL_CONFINE", "require")
         .set("TELECL_WORKER_UIDS", "5-7")
         .set("TELECL_WORKER_MEMORY", "1GiB")
@@ -201,6 +205,9 @@ fn every_key_has_a_variable() {
     assert_eq!(driver.streams, StreamCount::Exactly(8));
     let serve = place.serve().unwrap();
     assert_eq!((driver.compression, serve.compression), (Compression::Always, Compression::Off));
+    let seconds = Duration::from_secs;
+    assert_eq!(driver.terms, Terms { heartbeat: None, grace: seconds(5) });
+    assert_eq!(serve.terms, Terms { heartbeat: Some(seconds(3)), grace: Duration::ZERO });
     assert_eq!((serve.listen[0].to_string().as_str(), serve.local_socket), ("0.0.0.0:9", false));
     assert_eq!(serve.platforms, ["Portable Computing Language", "Intel"]);
     assert_eq!((serve.devices, serve.handshake_timeout), (vec!["cpu".to_owned()], Duration::from_secs(7)));

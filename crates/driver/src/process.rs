@@ -108,4 +108,8 @@ extern "C" fn after_fork_in_child() {
 
 extern "C" fn at_exit() {
     EXITING.store(true, Ordering::Relaxed);
+    // Whoever has the list is in the middle of a handshake; then the workers notice the end by themselves, a little later.
+    if let Ok(sessions) = state_after_install().sessions.try_lock() {
+        sessions.by_node.values().for_each(|session| session.say_bye());
+    }
 }

@@ -12,7 +12,7 @@ use std::mem::forget;
 use std::os::unix::net::UnixStream;
 
 use gungraun::prelude::*;
-use telecl_net::{FrameReceiver, FrameSender, Progress, Stream, accept, share_memory};
+use telecl_net::{FrameReceiver, FrameSender, Progress, Stream, Terms, accept, share_memory};
 use telecl_wire::Ids;
 use telecl_wire::handshake::Ping;
 use telecl_wire::reply::Completed;
@@ -58,7 +58,7 @@ fn socket() -> Pair {
 fn shared() -> Pair {
     let (driver, worker) = streams();
     let (sender, receiver) = share_memory(&driver).unwrap().unwrap();
-    let (replies, requests) = accept(worker).unwrap();
+    let (replies, requests) = accept(worker, Terms::default()).unwrap();
     // The other direction stays open.
     forget((driver, receiver, replies));
     leak(sender, requests)

@@ -2,51 +2,111 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::OnceLock;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
-use rustix::event::{EventfdFlags, epoll, eventfd};
+use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use rustix::io::Errno;
 
-use crate::Stream;
+use crate::{Stream, Transport};
 
 /// Rings when something arrives, unless it is muted. The thread that waits at it can be kept asleep by another that
 /// takes what arrives itself: that spares a wake-up and a fight for the link.
 #[derive(Debug)]
 pub struct Bell {
     epoll: OwnedFd,
-    stream: Stream,
+    ear: Mutex<Ear>,
     /// Rings without the link; made when it is first needed.
     hand: OnceLock<OwnedFd>,
+}
+
+#[derive(Debug)]
+struct Ear {
+    at: At,
+    muted: bool,
+}
+
+/// Where a bell listens.
+#[derive(Debug)]
+enum At {
+    Nothing,
+    Stream(Stream),
+    /// The connection that a lasting line has.
+    Transport(Arc<Transport>),
+}
+
+impl At {
+    fn socket(&self) -> Option<BorrowedFd<'_>> {
+        match self {
+            At::Nothing => None,
+            At::Stream(stream) => Some(stream.as_fd()),
+            At::Transport(transport) => Some(transport.as_fd()),
+        }
+    }
 }
 
 impl Bell {
     /// A bell for `stream` that rings.
     pub fn new(stream: Stream) -> io::Result<Bell> {
+        let bell = Bell::unattached()?;
+        epoll::add(&bell.epoll, &stream, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
+        bell.lock().at = At::Stream(stream);
+        Ok(bell)
+    }
+
+    /// One that listens nowhere yet.
+    pub(crate) fn unattached() -> io::Result<Bell> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        epoll::add(&epoll, &stream, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
-        Ok(Bell { epoll, stream, hand: OnceLock::new() })
+        Ok(Bell { epoll, ear: Mutex::new(Ear { at: At::Nothing, muted: false }), hand: OnceLock::new() })
     }
 
-    /// Its own handle on the connection.
-    pub fn stream(&self) -> &Stream {
-        &self.stream
+    /// Listens at this connection from now on.
+    pub(crate) fn attach(&self, transport: &Arc<Transport>) {
+        self.detach();
+        let mut ear = self.lock();
+        let flags = if ear.muted { epoll::EventFlags::empty() } else { epoll::EventFlags::IN };
+        if epoll::add(&self.epoll, transport, epoll::EventData::new_u64(0), flags).is_err() {
+            // For want of memory. Whoever wakes up looks for itself.
+            let _ = self.ring_by_hand();
+        }
+        ear.at = At::Transport(Arc::clone(transport));
     }
 
-    /// Waits until there is something to receive, or the connection has ended.
-    pub fn wait(&self) -> io::Result<()> {
+    /// Listens nowhere: a connection that has ended would ring without end.
+    pub(crate) fn detach(&self) {
+        let at = std::mem::replace(&mut self.lock().at, At::Nothing);
+        if let Some(socket) = at.socket() {
+            let _ = epoll::delete(&self.epoll, socket);
+        }
+    }
+
+    /// The connection, if it cannot be replaced by another.
+    pub fn with_stream(&self, then: impl FnOnce(&Stream)) {
+        if let At::Stream(stream) = &self.lock().at {
+            then(stream);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Ear> {
+        self.ear.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until there is something to receive, or the connection has ended, but no longer than `limit`; whether it rang.
+    pub fn wait(&self, limit: Option<Duration>) -> io::Result<bool> {
+        let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
         let mut ring = [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }];
-        loop {
-            match epoll::wait(&self.epoll, &mut ring, None) {
-                Ok(_) => break,
+        let rang = loop {
+            match epoll::wait(&self.epoll, &mut ring, limit.as_ref()) {
+                Ok(count) => break count > 0,
                 Err(Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
             }
-        }
+        };
         if let Some(hand) = self.hand.get() {
             // Empty if it was the link that rang.
             let _ = rustix::io::read(hand, &mut [0; 8]);
         }
-        Ok(())
+        Ok(rang)
     }
 
     /// Rings once, muted or not, whatever the link does.
@@ -67,17 +127,21 @@ impl Bell {
 
     /// Does not ring until [`Bell::unmute`], but for the end of the connection.
     pub fn mute(&self) {
-        self.listen_for(epoll::EventFlags::empty());
+        self.listen_for(epoll::EventFlags::empty(), true);
     }
 
     /// Rings again: at once, if something has arrived meanwhile.
     pub fn unmute(&self) {
-        self.listen_for(epoll::EventFlags::IN);
+        self.listen_for(epoll::EventFlags::IN, false);
     }
 
-    fn listen_for(&self, flags: epoll::EventFlags) {
-        // Fails for want of memory only, and not where an entry is changed.
-        let _ = epoll::modify(&self.epoll, &self.stream, epoll::EventData::new_u64(0), flags);
+    fn listen_for(&self, flags: epoll::EventFlags, muted: bool) {
+        let mut ear = self.lock();
+        ear.muted = muted;
+        if let Some(socket) = ear.at.socket() {
+            // Fails for want of memory only, and not where an entry is changed.
+            let _ = epoll::modify(&self.epoll, socket, epoll::EventData::new_u64(0), flags);
+        }
     }
 }
 
@@ -91,10 +155,8 @@ impl AsFd for Bell {
 mod tests {
     use std::io::Write;
     use std::os::unix::net::UnixStream;
-    use std::sync::Arc;
     use std::sync::mpsc;
     use std::thread;
-    use std::time::Duration;
 
     use super::*;
 
@@ -105,12 +167,12 @@ mod tests {
         bell.mute();
         for _ in 0..2 {
             bell.ring_by_hand().unwrap();
-            bell.wait().unwrap();
+            bell.wait(None).unwrap();
         }
         let (rang, heard) = mpsc::channel();
         let waiting = Arc::clone(&bell);
         thread::spawn(move || {
-            waiting.wait().unwrap();
+            waiting.wait(None).unwrap();
             rang.send(()).unwrap();
         });
         assert!(heard.recv_timeout(Duration::from_millis(50)).is_err());
@@ -126,7 +188,7 @@ mod tests {
         let (rang, heard) = mpsc::channel();
         let waiting = Arc::clone(&bell);
         thread::spawn(move || {
-            waiting.wait().unwrap();
+            waiting.wait(None).unwrap();
             rang.send(()).unwrap();
         });
         peer.write_all(b"x").unwrap();

@@ -9,7 +9,7 @@ use telecl_wire::{DecodeError, Header};
 use zerocopy::IntoBytes;
 
 use crate::decision::Decision;
-use crate::{Compression, Stream};
+use crate::{Compression, Line};
 
 /// How much of a payload is compressed to see what that brings. Half of a small one.
 const SAMPLE: usize = 64 << 10;
@@ -34,10 +34,10 @@ pub struct Compressor {
 impl Compressor {
     /// `None` if nothing is to be compressed: because that was agreed, or because nothing is gained between two programs of
     /// one machine.
-    pub fn new(agreed: Compression, stream: &Stream) -> Option<Compressor> {
+    pub fn new(agreed: Compression, line: &Line) -> Option<Compressor> {
         let decision = match agreed {
             Compression::Off => return None,
-            Compression::Auto if stream.is_local() => return None,
+            Compression::Auto if line.is_local() => return None,
             Compression::Auto => Some(Decision::new()),
             Compression::Always => None,
         };
@@ -46,7 +46,7 @@ impl Compressor {
     }
 
     /// Sends `head` and the payload of the last frame in it, whose header is at `start`, and which is not compressed yet.
-    pub fn send(&mut self, stream: &Stream, head: &mut [u8], start: usize, payload: &[u8]) -> io::Result<()> {
+    pub fn send(&mut self, line: &Line, head: &mut [u8], start: usize, payload: &[u8]) -> io::Result<()> {
         let begin = Instant::now();
         if self.decision.as_ref().is_some_and(Decision::wants_sample) {
             self.taste(payload);
@@ -56,13 +56,13 @@ impl Compressor {
                 if decision.wants_measure() {
                     self.unhindered += payload.len();
                     let unhindered = &mut self.unhindered;
-                    self.flow.send(stream, head, payload, |bytes, time| {
+                    self.flow.send(line, head, payload, |bytes, time| {
                         *unhindered = 0;
                         decision.link_took(bytes, time);
                     })?;
                 } else {
                     self.flow.forget();
-                    stream.send_all(head, payload)?;
+                    line.send_all(head, payload)?;
                 }
                 decision.sent_plain(payload.len());
                 return Ok(());
@@ -75,9 +75,9 @@ impl Compressor {
             let header = header.ok_or(io::ErrorKind::InvalidInput)?;
             let plain = Header::parse(header).map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
             header.copy_from_slice(plain.compressed(len).as_bytes());
-            stream.send_all(head, &self.packed[..len])?;
+            line.send_all(head, &self.packed[..len])?;
         } else {
-            stream.send_all(head, payload)?;
+            line.send_all(head, payload)?;
         }
         if let Some(decision) = &mut self.decision {
             decision.sent_packed(payload.len(), len, begin.elapsed());
@@ -165,30 +165,21 @@ impl Flow {
         self.full = None;
     }
 
-    /// As [`Stream::send_all`]; tells `took` of bytes that the link has taken, and in what time.
-    fn send(
-        &mut self,
-        stream: &Stream,
-        mut head: &[u8],
-        mut payload: &[u8],
-        took: impl FnOnce(usize, Duration),
-    ) -> io::Result<()> {
-        let mut accepted = 0;
-        while !(head.is_empty() && payload.is_empty()) {
-            match stream.try_send(&mut head, &mut payload)? {
-                Some(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Some(sent) => accepted += sent,
-                None => {
-                    let (now, capacity) = (Instant::now(), stream.send_buffer());
-                    self.accept(accepted, || capacity);
-                    if let Some((bytes, time)) = self.fill(now, capacity, head.len() + payload.len()) {
-                        took(bytes, time);
-                    }
-                    return stream.send_all(head, payload);
+    /// As [`Line::send_all`]; tells `took` of bytes that the link has taken, and in what time.
+    fn send(&mut self, line: &Line, head: &[u8], payload: &[u8], took: impl FnOnce(usize, Duration)) -> io::Result<()> {
+        let mut stuck = None;
+        line.send_watched(head, payload, &mut |taken, left, capacity| {
+            stuck = Some((Instant::now(), taken, left, capacity));
+        })?;
+        match stuck {
+            None => self.accept(head.len() + payload.len(), || line.send_buffer()),
+            Some((at, taken, left, capacity)) => {
+                self.accept(taken, || capacity);
+                if let Some((bytes, time)) = self.fill(at, capacity, left) {
+                    took(bytes, time);
                 }
             }
         }
-        self.accept(accepted, || stream.send_buffer());
         Ok(())
     }
 
@@ -226,7 +217,7 @@ mod tests {
     use telecl_wire::request::{Message, Stage};
 
     use super::*;
-    use crate::{FrameReceiver, FrameSender, Progress, ReceiveError};
+    use crate::{FrameReceiver, FrameSender, Progress, ReceiveError, Stream};
 
     const MIB: usize = 1 << 20;
 
@@ -242,6 +233,7 @@ mod tests {
     fn payloads_go_on_other_streams_when_it_is_clear_that_they_are_not_compressed() {
         let (near, _far) = sockets();
         let decision = Some(Decision::new());
+        let near = Line::from(near);
         let compressor = || Compressor::new(Compression::Always, &near).unwrap();
         assert!(!compressor().lets_go(MIB), "always compressed");
         let mut compressor = Compressor { decision, ..compressor() };
@@ -437,6 +429,7 @@ mod tests {
     fn nothing_is_compressed_on_one_machine_unless_somebody_insists() {
         let (near, _far) = sockets();
         assert!(near.is_local());
+        let near = Line::from(near);
         assert!(Compressor::new(Compression::Auto, &near).is_none());
         assert!(Compressor::new(Compression::Off, &near).is_none());
         assert!(Compressor::new(Compression::Always, &near).is_some());

@@ -1,8 +1,11 @@
 //! The receiving half of a link.
 
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
+use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use telecl_wire::{DecodeError, Header};
 
 use telecl_shm::{Corrupt, ReceivedSlot, SLOT};
@@ -10,7 +13,7 @@ use telecl_shm::{Corrupt, ReceivedSlot, SLOT};
 use crate::compress::unpack;
 use crate::idle::{Idle, Sleep};
 use crate::shared::{Incoming, corrupt};
-use crate::{Bell, Stream};
+use crate::{Bell, Line, Stream};
 
 /// What is read ahead: room for hundreds of small frames per system call.
 const READ_AHEAD: usize = 64 << 10;
@@ -58,7 +61,7 @@ pub struct Payload<'r>(&'r mut Input);
 /// Where bytes come from.
 #[derive(Debug)]
 enum Source {
-    Socket(Stream),
+    Socket(Line),
     Shared(Incoming),
 }
 
@@ -108,8 +111,8 @@ enum Patience {
 }
 
 impl FrameReceiver {
-    pub fn new(stream: Stream) -> FrameReceiver {
-        FrameReceiver::from_source(Source::Socket(stream))
+    pub fn new(line: impl Into<Line>) -> FrameReceiver {
+        FrameReceiver::from_source(Source::Socket(line.into()))
     }
 
     pub(crate) fn shared(incoming: Incoming) -> FrameReceiver {
@@ -143,7 +146,15 @@ impl FrameReceiver {
 
     /// A bell for a thread that waits while nobody has this receiver. It rings from now on.
     pub fn bell(&mut self) -> io::Result<Arc<Bell>> {
-        let bell = Arc::new(Bell::new(self.stream().try_clone()?)?);
+        let bell = match &self.input.source {
+            Source::Socket(Line::Lasting(line)) => {
+                let bell = Arc::new(Bell::unattached()?);
+                line.set_bell(&bell);
+                bell
+            }
+            Source::Socket(Line::Plain(stream)) => Arc::new(Bell::new(stream.try_clone()?)?),
+            Source::Shared(incoming) => Arc::new(Bell::new(incoming.stream().try_clone()?)?),
+        };
         self.input.bell = Some(Arc::clone(&bell));
         Ok(bell)
     }
@@ -169,15 +180,41 @@ impl FrameReceiver {
         }
     }
 
+    /// Sleeps until there is something to receive, or `other` is readable, but no longer than `limit`. What was read ahead
+    /// must have been taken.
+    pub fn sleep_beside(&mut self, other: BorrowedFd<'_>, limit: Option<&Timespec>) -> io::Result<()> {
+        if self.stream().is_none() && self.input.bell.is_none() {
+            self.bell()?;
+        }
+        if self.unmute()? {
+            let own = match (&self.input.bell, self.stream()) {
+                (_, Some(stream)) => stream.as_fd(),
+                (Some(bell), None) => bell.as_fd(),
+                (None, None) => return Ok(()),
+            };
+            let mut polled =
+                [PollFd::from_borrowed_fd(own, PollFlags::IN), PollFd::from_borrowed_fd(other, PollFlags::IN)];
+            // An error is noticed by whoever receives.
+            let _ = poll(&mut polled, limit);
+        }
+        if let (Some(bell), None) = (&self.input.bell, self.stream()) {
+            // It may have been rung by hand.
+            bell.wait(Some(Duration::ZERO))?;
+        }
+        self.mute();
+        Ok(())
+    }
+
     /// Says what is done while there is nothing to receive, before the thread sleeps.
     pub fn set_idle(&mut self, idle: impl Idle + 'static) {
         self.input.idle = Box::new(idle);
     }
 
-    pub fn stream(&self) -> &Stream {
+    /// Its connection, if that cannot be replaced by another.
+    pub fn stream(&self) -> Option<&Stream> {
         match &self.input.source {
-            Source::Socket(stream) => stream,
-            Source::Shared(incoming) => incoming.stream(),
+            Source::Socket(line) => line.plain(),
+            Source::Shared(incoming) => Some(incoming.stream()),
         }
     }
 
@@ -410,9 +447,9 @@ impl Input {
             // only keep the system from delivering it.
             let received = if target.len() >= READ_AHEAD {
                 let n = match &mut self.source {
-                    Source::Socket(stream) => {
+                    Source::Socket(line) => {
                         self.idle.sleeping();
-                        stream.receive_all(target)?
+                        line.receive_all(target)?
                     }
                     source => {
                         let (idle, bell) = (&mut *self.idle, self.bell.as_deref());
@@ -493,8 +530,8 @@ impl Source {
     ) -> io::Result<Option<usize>> {
         loop {
             let received = match (&mut *self, patience) {
-                (Source::Socket(stream), Patience::Glance) => stream.take_received(target)?,
-                (Source::Socket(stream), _) => stream.try_receive(target)?,
+                (Source::Socket(line), Patience::Glance) => line.glance(target)?,
+                (Source::Socket(line), _) => line.try_receive(target)?,
                 (Source::Shared(incoming), Patience::Look) => incoming.look(target)?,
                 (Source::Shared(incoming), _) => incoming.try_receive(target)?,
             };
@@ -511,7 +548,7 @@ impl Source {
         }
         idle.sleeping();
         let received = match self {
-            Source::Socket(stream) => stream.receive(target).map(Some),
+            Source::Socket(line) => line.receive(target).map(Some),
             Source::Shared(incoming) => {
                 // What rings for us is not meant for the thread that waits on behalf of others.
                 bell.inspect(|bell| bell.mute());

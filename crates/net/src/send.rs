@@ -1,6 +1,8 @@
 //! The sending half of a link.
 
 use std::io;
+use std::sync::Arc;
+use std::time::Duration;
 
 use telecl_wire::Header;
 use telecl_wire::request::Message;
@@ -9,7 +11,7 @@ use zerocopy::IntoBytes;
 use telecl_shm::{SLOT, Slot, SlotPool};
 
 use crate::shared::Outgoing;
-use crate::{Compression, Compressor, Stream};
+use crate::{Compression, Compressor, Lasting, Line, Stream};
 
 /// Frames up to this size are joined with their neighbours in one buffer; longer payloads leave
 /// from where they are.
@@ -32,13 +34,13 @@ pub struct FrameSender {
 /// Where bytes go.
 #[derive(Debug)]
 enum Sink {
-    Socket(Stream),
+    Socket(Line),
     Shared(Outgoing),
 }
 
 impl FrameSender {
-    pub fn new(stream: Stream) -> FrameSender {
-        FrameSender::to_sink(Sink::Socket(stream))
+    pub fn new(line: impl Into<Line>) -> FrameSender {
+        FrameSender::to_sink(Sink::Socket(line.into()))
     }
 
     pub(crate) fn shared(outgoing: Outgoing) -> FrameSender {
@@ -52,7 +54,7 @@ impl FrameSender {
     /// Compresses large payloads from now on, if that was agreed on and can be of use here: not in shared memory.
     pub fn set_compression(&mut self, agreed: Compression) {
         self.compressor = match &self.sink {
-            Sink::Socket(stream) => Compressor::new(agreed, stream),
+            Sink::Socket(line) => Compressor::new(agreed, line),
             Sink::Shared(_) => None,
         };
     }
@@ -68,10 +70,27 @@ impl FrameSender {
         self.compressor.as_mut().is_none_or(|compressor| compressor.lets_go(len))
     }
 
-    pub fn stream(&self) -> &Stream {
+    /// Its connection, if that cannot be replaced by another.
+    pub fn stream(&self) -> Option<&Stream> {
         match &self.sink {
-            Sink::Socket(stream) => stream,
-            Sink::Shared(outgoing) => outgoing.stream(),
+            Sink::Socket(line) => line.plain(),
+            Sink::Shared(outgoing) => Some(outgoing.stream()),
+        }
+    }
+
+    /// The line that outlasts its connection, if it is one.
+    pub fn lasting(&self) -> Option<&Arc<Lasting>> {
+        match &self.sink {
+            Sink::Socket(line) => line.lasting(),
+            Sink::Shared(_) => None,
+        }
+    }
+
+    /// For last words: sends wait no longer than this from now on.
+    pub fn hurry(&self, limit: Duration) -> io::Result<()> {
+        match &self.sink {
+            Sink::Socket(line) => line.hurry(limit),
+            Sink::Shared(outgoing) => outgoing.stream().set_send_timeout(Some(limit)),
         }
     }
 
@@ -205,16 +224,16 @@ impl FrameSender {
     }
 
     fn transmit(&mut self, payload: &[u8]) -> io::Result<()> {
-        let Sink::Socket(stream) = &self.sink else { return Err(io::ErrorKind::InvalidInput.into()) };
-        let sent = stream.send_all(&self.pending, payload);
+        let Sink::Socket(line) = &self.sink else { return Err(io::ErrorKind::InvalidInput.into()) };
+        let sent = line.send_all(&self.pending, payload);
         self.transmitted(sent)
     }
 
     /// Sends what is pending, which ends with the head of a frame, and the frame's payload.
     fn transmit_bulk(&mut self, start: usize, payload: &[u8]) -> io::Result<()> {
         match (&self.sink, &mut self.compressor) {
-            (Sink::Socket(stream), Some(compressor)) => {
-                let sent = compressor.send(stream, &mut self.pending, start, payload);
+            (Sink::Socket(line), Some(compressor)) => {
+                let sent = compressor.send(line, &mut self.pending, start, payload);
                 self.transmitted(sent)
             }
             _ => self.transmit(payload),

@@ -32,6 +32,24 @@ pub struct Stream {
     facts: Option<Arc<Facts>>,
 }
 
+/// How to connect once more to where a connection led, encrypted if that was. Not by a name, which may stand for another
+/// service by now.
+#[derive(Clone, Debug)]
+pub struct Redial {
+    peer: SocketAddr,
+    facts: Option<Arc<Facts>>,
+}
+
+impl Redial {
+    pub fn connect(&self, deadline: Instant) -> io::Result<Stream> {
+        let stream = connect_any([self.peer].into_iter(), deadline)?;
+        match &self.facts {
+            Some(facts) => facts.dial_again(stream, deadline).map_err(io::Error::other),
+            None => Ok(stream),
+        }
+    }
+}
+
 /// Why a service could not be reached.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
@@ -57,13 +75,13 @@ impl Stream {
 
     /// Another connection to whomever this one leads to, encrypted if this one is.
     pub fn connect_again(&self, deadline: Instant) -> io::Result<Stream> {
+        self.redial()?.connect(deadline)
+    }
+
+    /// How to connect to the same peer again; known only as long as the connection lasts.
+    pub fn redial(&self) -> io::Result<Redial> {
         let peer = net::getpeername(&self.fd)?.ok_or(io::ErrorKind::NotConnected)?;
-        let peer = SocketAddr::try_from(peer)?;
-        let stream = connect_any([peer].into_iter(), deadline)?;
-        match &self.facts {
-            Some(facts) => facts.dial_again(stream, deadline).map_err(io::Error::other),
-            None => Ok(stream),
-        }
+        Ok(Redial { peer: SocketAddr::try_from(peer)?, facts: self.facts.clone() })
     }
 
     /// Takes over a connected socket, for example one inherited from a parent process.
@@ -290,6 +308,28 @@ impl Stream {
         Ok(())
     }
 
+    /// As [`Stream::send_all`]; tells `full` when the system has no more room: what it has taken so far, what is left, and
+    /// what it has room for in all.
+    pub(crate) fn send_watched(
+        &self,
+        mut first: &[u8],
+        mut second: &[u8],
+        full: &mut dyn FnMut(usize, usize, usize),
+    ) -> io::Result<()> {
+        let mut taken = 0;
+        while !(first.is_empty() && second.is_empty()) {
+            match self.try_send(&mut first, &mut second)? {
+                Some(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Some(sent) => taken += sent,
+                None => {
+                    full(taken, first.len() + second.len(), self.send_buffer());
+                    return self.send_all(first, second);
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Sends what there is room for, and shortens the two by it; `None` if that is nothing. Of an encrypted connection,
     /// whole records: where the system takes a part of one, the rest is to follow, and the last is waited for.
     pub(crate) fn try_send(&self, first: &mut &[u8], second: &mut &[u8]) -> io::Result<Option<usize>> {
@@ -398,6 +438,28 @@ impl Stream {
         let mut polled = [PollFd::new(&self.fd, PollFlags::RDHUP)];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         poll(&mut polled, Some(&now)).is_ok_and(|ready| ready > 0)
+    }
+
+    /// Whether something can be received without waiting, be it the end.
+    pub(crate) fn has_something(&self) -> bool {
+        self.polled(PollFlags::IN).contains(PollFlags::IN)
+    }
+
+    /// Whether the connection has ended by an error, and not in order.
+    pub(crate) fn was_reset(&self) -> bool {
+        self.polled(PollFlags::empty()).contains(PollFlags::ERR)
+    }
+
+    /// Waits until something can be received, be it the end, but no longer than `limit`.
+    pub(crate) fn wait_for_something(&self, limit: Duration) {
+        let limit = Timespec::try_from(limit).unwrap_or_default();
+        let _ = poll(&mut [PollFd::new(&self.fd, PollFlags::IN)], Some(&limit));
+    }
+
+    fn polled(&self, flags: PollFlags) -> PollFlags {
+        let mut polled = [PollFd::new(&self.fd, flags)];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut polled, Some(&now)).map_or(PollFlags::empty(), |_| polled[0].revents())
     }
 
     /// Ends the connection in both directions; a thread that waits for it wakes up.

@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
 };
-use telecl_net::{Compression, Stream};
+use telecl_net::{Compression, Stream, Terms};
 use telecl_wire::{DecodeError, Field, Reader};
 
 use crate::board::SessionBoard;
@@ -93,6 +93,9 @@ pub(crate) enum Kind {
     /// From the worker: does not want the turn any more that it has asked for on the device at place `number`, even if it
     /// has come meanwhile.
     WantsNot = 26,
+    /// To the worker, together with a socket: a connection that takes the place of one which was lost. `number` is that of
+    /// the stream, the content how many bytes the driver has received there.
+    Resume = 27,
     /// To the worker, before `Begin`, together with a listening socket and the lock of its directory: its session may go on
     /// without this broker. `key` and `number` are
     /// those of its [`Lease`]; the next broker comes to the socket and says `Adopt`.
@@ -109,7 +112,7 @@ pub(crate) enum Kind {
 pub(crate) const CHANNEL_VERSION: u64 = 1;
 
 impl Kind {
-    const ALL: [Kind; 29] = [
+    const ALL: [Kind; 30] = [
         Kind::Ready,
         Kind::Begin,
         Kind::Begun,
@@ -136,6 +139,7 @@ impl Kind {
         Kind::Stays,
         Kind::Withdraw,
         Kind::WantsNot,
+        Kind::Resume,
         Kind::Survive,
         Kind::Adopt,
         Kind::Adopted,
@@ -272,6 +276,8 @@ pub(crate) struct Begin {
     pub(crate) session: u64,
     /// What driver and service have agreed on.
     pub(crate) compression: Compression,
+    /// What the service allows of lines that outlast their connections.
+    pub(crate) terms: Terms,
     pub(crate) limits: Limits,
     /// The numbers of the root devices that it may use.
     pub(crate) devices: Vec<u64>,
@@ -284,6 +290,9 @@ impl Begin {
     pub(crate) fn content(&self) -> Vec<u8> {
         let mut content = Vec::new();
         self.compression.put(&mut content);
+        let (heartbeat, grace) = self.terms.millis();
+        heartbeat.put(&mut content);
+        grace.put(&mut content);
         self.limits.put(&mut content);
         self.devices.put(&mut content);
         self.memory.iter().map(MemoryLimit::words).collect::<Vec<_>>().put(&mut content);
@@ -291,11 +300,13 @@ impl Begin {
     }
 
     pub(crate) fn parse(session: u64, reader: &mut Reader<'_>) -> Result<Begin, DecodeError> {
-        let (compression, limits) = (Field::take(reader)?, Limits::take(reader)?);
+        let compression = Field::take(reader)?;
+        let terms = Terms::from_millis(Field::take(reader)?, Field::take(reader)?);
+        let limits = Limits::take(reader)?;
         let devices = Field::take(reader)?;
         let memory: Vec<[u64; 4]> = Field::take(reader)?;
         let memory = memory.into_iter().map(MemoryLimit::of_words).collect();
-        Ok(Begin { session, compression, limits, devices, memory })
+        Ok(Begin { session, compression, terms, limits, devices, memory })
     }
 }
 
@@ -623,7 +634,8 @@ mod tests {
         let memory = [(1, Some(9)), (u64::MAX, None)];
         let memory =
             memory.map(|(device, together)| MemoryLimit { device, most: 7, together, moves: device == 1 }).to_vec();
-        let begin = Begin { session: 42, compression: Compression::Always, limits, devices, memory };
+        let terms = Terms { heartbeat: None, grace: Duration::from_secs(7) };
+        let begin = Begin { session: 42, compression: Compression::Always, terms, limits, devices, memory };
         let (board, memfd) = SessionBoard::create(&begin.devices).unwrap();
         ours.hand_over(&begin, &Stream::from_fd(socket.into()), memfd.as_fd()).unwrap();
         let Handed { begin: taken, stream: socket, board: theirs_board, lease, .. } =
@@ -646,7 +658,7 @@ mod tests {
         let (ours, theirs) = pair();
         let (_peer, socket) = UnixStream::pair().unwrap();
         let (compression, devices, memory) = (Compression::Off, vec![1], Vec::new());
-        let begin = Begin { session: 1, compression, limits: Limits::NONE, devices, memory };
+        let begin = Begin { session: 1, compression, terms: Terms::default(), limits: Limits::NONE, devices, memory };
         let (_board, memfd) = SessionBoard::create(&begin.devices).unwrap();
         let place = tempfile::tempdir().unwrap();
         let listener = UnixListener::bind(place.path().join("s")).unwrap();

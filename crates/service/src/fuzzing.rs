@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use telecl_net::{Compression, Stream};
+use telecl_net::{Compression, Stream, Terms};
 
 use crate::board::SessionBoard;
 use crate::broker::introduce;
@@ -74,7 +74,7 @@ fn begin(devices: Vec<u64>) -> Begin {
         longest_kernel: None,
         overrun_ends: false,
     };
-    Begin { session: 1, compression: Compression::Off, limits, devices, memory: Vec::new() }
+    Begin { session: 1, compression: Compression::Off, terms: Terms::default(), limits, devices, memory: Vec::new() }
 }
 
 /// The broker of one worker: grants whatever it asks for, and has nothing in its cache.

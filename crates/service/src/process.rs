@@ -23,6 +23,8 @@ pub(crate) mod exit_code {
     /// A compiler or a kernel ran for longer than the policy allows.
     pub(crate) const BUILD_TOO_LONG: i32 = 7;
     pub(crate) const KERNEL_TOO_LONG: i32 = 8;
+    /// The driver lost its connection, and did not come back.
+    pub(crate) const GONE: i32 = 9;
     pub(crate) const PANICKED: i32 = 70;
 }
 
@@ -88,6 +90,18 @@ pub(crate) fn peer_user(socket: impl AsFd) -> io::Result<u32> {
 
 /// The round trip of a TCP connection, as the kernel has measured it so far; `None` for other sockets.
 pub(crate) fn round_trip(socket: impl AsFd) -> Option<Duration> {
+    let info = tcp_info(socket)?;
+    (info.tcpi_rtt > 0).then(|| Duration::from_micros(info.tcpi_rtt.into()))
+}
+
+/// Whether the kernel has sent something to the other end of a TCP connection, more than once, and had no answer. The
+/// kernel there answers even if the program is stopped, and takes nothing.
+pub(crate) fn is_unanswered(socket: impl AsFd) -> bool {
+    tcp_info(socket).is_some_and(|info| info.tcpi_retransmits >= 2 || info.tcpi_probes >= 2)
+}
+
+/// What the kernel knows about a TCP connection; `None` for other sockets.
+fn tcp_info(socket: impl AsFd) -> Option<libc::tcp_info> {
     let mut info = std::mem::MaybeUninit::<libc::tcp_info>::zeroed();
     let mut len = size_of::<libc::tcp_info>() as libc::socklen_t;
     let socket = socket.as_fd().as_raw_fd();
@@ -97,7 +111,7 @@ pub(crate) fn round_trip(socket: impl AsFd) -> Option<Duration> {
         unsafe { libc::getsockopt(socket, libc::IPPROTO_TCP, libc::TCP_INFO, info.as_mut_ptr().cast(), &raw mut len) };
     // SAFETY: all of it was zero, or was written by the kernel, and it has only integers.
     let info = unsafe { info.assume_init() };
-    (status == 0 && info.tcpi_rtt > 0).then(|| Duration::from_micros(info.tcpi_rtt.into()))
+    (status == 0).then_some(info)
 }
 
 #[cfg(test)]

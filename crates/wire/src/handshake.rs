@@ -2,9 +2,10 @@
 //!
 //! The driver sends [`Hello`]; the broker answers [`Welcome`] or [`Refused`]. Every other frame
 //! belongs to the worker. A [`Ping`] is answered by broker and worker alike. On a further connection of the same session
-//! the driver sends [`Join`], and the worker answers [`Joined`]: after that it carries payloads, and nothing else. Those who
-//! look after a service begin with [`Inspect`] or [`EndSession`], and get one answer, or with [`Drain`]. Whoever wants to be
-//! known by a secret is first answered by [`Challenge`], and sends [`Response`].
+//! the driver sends [`Join`], and the worker answers [`Joined`]: after that it carries payloads, and nothing else. With
+//! [`Lasting`] it lets the session outlast its connections: on one that takes the place of another the driver sends
+//! [`Resume`]. Those who look after a service begin with [`Inspect`] or [`EndSession`], and get one answer, or with [`Drain`].
+//! Whoever wants to be known by a secret is first answered by [`Challenge`], and sends [`Response`].
 
 use crate::codec::{bodies, byte_enums, messages};
 use crate::info::Platform;
@@ -113,6 +114,10 @@ bodies! {
         pub took_ns: u64,
         /// What both sides do.
         pub compression: Compression,
+        /// After how many milliseconds of silence the service takes a driver for dead; 0 if it does not.
+        pub heartbeat_ms: u32,
+        /// For how many milliseconds the service keeps a session whose connection is lost.
+        pub grace_ms: u32,
         /// Whom the session is accounted to.
         pub tenant: &'a str,
         /// Whether a context may have to wait for room, or be refused: the driver then waits for the worker's word on it.
@@ -175,6 +180,42 @@ bodies! {
     pub struct Joined {
         pub stream: u32,
     }
+
+    /// Comes before all requests, over TCP: from now on bytes travel in records, in both directions, and the session
+    /// outlasts its connection. On streams that join later they do so from the start.
+    pub struct Lasting {
+        /// What the driver makes of its own wish and what [`Welcome`] says.
+        pub heartbeat_ms: u32,
+        pub grace_ms: u32,
+    }
+
+    /// The first words on a connection that is to take the place of one which was lost. Answered by [`Resumed`], or by
+    /// [`NotResumed`] and its end.
+    pub struct Resume {
+        pub magic: [u8; 8],
+        pub protocol: u32,
+        pub session: u64,
+        /// From the session's [`Welcome`].
+        pub secret: [u8; 16],
+        /// Which stream of the session it was; all ones for the session's own connection.
+        pub stream: u32,
+        /// How many bytes of data the driver has received there.
+        pub received: u64,
+    }
+
+    /// The worker goes on with the connection. Records follow, in both directions, beginning with what the other side has
+    /// not received.
+    pub struct Resumed {
+        /// How many bytes of data the worker has received.
+        pub received: u64,
+    }
+
+    /// The connection is of no use.
+    pub struct NotResumed<'a> {
+        pub reason: &'a str,
+        /// Whether another attempt may succeed; otherwise the session has ended.
+        pub again: bool,
+    }
 }
 
 messages! {
@@ -196,6 +237,10 @@ messages! {
         14 => Response,
         15 => Drain,
         16 => DrainProgress,
+        17 => Lasting,
+        18 => Resume,
+        19 => Resumed,
+        20 => NotResumed<'a>,
     }
 }
 

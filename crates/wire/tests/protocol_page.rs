@@ -42,7 +42,7 @@ fn every_message_has_its_row() {
             "Request" => facts.fields.contains(&"call"),
             _ => matches!(
                 facts.name,
-                "Hello" | "Ping" | "Join" | "Inspect" | "EndSession" | "Challenge" | "Response" | "Drain"
+                "Hello" | "Ping" | "Join" | "Resume" | "Inspect" | "EndSession" | "Challenge" | "Response" | "Drain"
             ),
         };
         assert_eq!(waits, if answered { "yes" } else { "no" }, "whether {} is answered", facts.name);

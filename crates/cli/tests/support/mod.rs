@@ -85,7 +85,7 @@ fn talk(stream: Stream, manner: Manner) {
             (_, Manner::Refuses) => sender.send(&Refused { reason: "too old", protocol: 999 }, &[]),
             (_, Manner::Babbles) => {
                 use rustix::net::{SendFlags, send};
-                send(sender.stream(), b"SSH-2.0-OpenSSH_9.2p1\r\n", SendFlags::NOSIGNAL).unwrap();
+                send(sender.stream().unwrap(), b"SSH-2.0-OpenSSH_9.2p1\r\n", SendFlags::NOSIGNAL).unwrap();
                 return;
             }
             (_, Manner::Offers) => sender.send(&welcome(), &[]),
@@ -119,6 +119,8 @@ fn welcome() -> Welcome<'static> {
         boot_id: [7; 16],
         took_ns: 0,
         compression: Compression::Auto,
+        heartbeat_ms: 10_000,
+        grace_ms: 30_000,
         tenant: "team-red",
         limited: false,
         by_load: false,

@@ -85,12 +85,12 @@ impl Account {
 impl Session {
     /// Takes memory of these root devices for an object.
     pub(crate) fn take_memory(self: &Arc<Self>, devices: &[u64], bytes: u64) -> Result<Charge, TooMuch> {
-        Ok(Charge { places: self.account.take(devices, bytes)?, bytes, session: Arc::clone(self) })
+        Ok(Charge { places: self.agreed.account.take(devices, bytes)?, bytes, session: Arc::clone(self) })
     }
 
     /// Counts memory of a root device that the service has given.
     pub(crate) fn note_memory(self: &Arc<Self>, device: u64, bytes: u64) -> Charge {
-        Charge { places: self.account.note(device, bytes), bytes, session: Arc::clone(self) }
+        Charge { places: self.agreed.account.note(device, bytes), bytes, session: Arc::clone(self) }
     }
 }
 
@@ -108,7 +108,7 @@ impl Drop for Charge {
             return;
         }
         let (places, bytes, session) = (std::mem::take(&mut self.places), self.bytes, Arc::clone(&self.session));
-        let give_back = move || session.account.give_back(&places, bytes);
+        let give_back = move || session.agreed.account.give_back(&places, bytes);
         // There the release is left to the callback thread, and comes before this.
         if on_receiver_thread() { self.session.run_callback(give_back) } else { give_back() }
     }

@@ -7,14 +7,16 @@ use std::time::{Duration, Instant};
 
 use telecl_config::{CredentialFiles, DriverConfig};
 use telecl_identity::{CredentialError, Credentials, IntroduceError};
-use telecl_net::{Address, Compression, ConnectError, FrameReceiver, FrameSender, Progress, ReceiveError, boot_id};
+use telecl_net::{
+    Address, Compression, ConnectError, FrameReceiver, FrameSender, Progress, ReceiveError, Terms, boot_id,
+};
 use telecl_wire::handshake::{DeviceLoad, Handshake, Hello, MAGIC};
 use telecl_wire::info::Info;
 use telecl_wire::{DecodeError, PROTOCOL_VERSION};
 
 use super::callbacks::spawn;
 use super::streams::Ticket;
-use super::{Account, Session};
+use super::{Account, Agreed, Session};
 use crate::log;
 
 /// A service that answered, with what it offers.
@@ -155,13 +157,6 @@ impl Asking {
     }
 }
 
-/// What `Welcome` says about the session.
-struct Agreed {
-    compression: Compression,
-    limited: bool,
-    account: Account,
-}
-
 /// What a service offers, and the session with it.
 type Connected = (Node, Arc<Session>);
 
@@ -212,7 +207,7 @@ pub(crate) fn connect(address: &Address, asking: &Asking) -> Result<Connected, H
     stream.set_receive_timeout(Some(left)).map_err(io)?;
     let presented = credentials.present(&stream).map_err(io)?;
     let mut sender = FrameSender::new(stream.try_clone().map_err(io)?);
-    let mut receiver = FrameReceiver::new(stream);
+    let mut receiver = FrameReceiver::new(stream.try_clone().map_err(io)?);
 
     let hello_sent = Instant::now();
     let program = program_name();
@@ -261,7 +256,8 @@ pub(crate) fn connect(address: &Address, asking: &Asking) -> Result<Connected, H
                 log::debug(format_args!("{address} takes this program for tenant {}", welcome.tenant));
                 let ticket = Ticket { session: welcome.session, secret: welcome.secret };
                 let (compression, limited) = (welcome.compression, welcome.limited);
-                (node, Agreed { compression, limited, account: Account::new(welcome.memory) }, ticket)
+                let terms = Terms::from_millis(welcome.heartbeat_ms, welcome.grace_ms);
+                (node, Agreed { compression, terms, limited, account: Account::new(welcome.memory) }, ticket)
             }
             Handshake::Refused(refused) => {
                 let mut reason = refused.reason.to_owned();
@@ -274,10 +270,9 @@ pub(crate) fn connect(address: &Address, asking: &Asking) -> Result<Connected, H
             _ => return Err(ReceiveError::Protocol(DecodeError::BadValue).into()),
         }
     };
-    receiver.stream().set_receive_timeout(None).map_err(io)?;
+    stream.set_receive_timeout(None).map_err(io)?;
     sender.set_compression(agreed.compression);
-    let Agreed { limited, account, .. } = agreed;
-    let session = Session::new(address.to_string(), receiver, sender, ticket, limited, account).map_err(io)?;
+    let session = Session::new(address.to_string(), receiver, sender, stream, ticket, agreed).map_err(io)?;
     Ok((node, session))
 }
 

@@ -9,6 +9,7 @@ mod account;
 mod call;
 mod callbacks;
 mod connect;
+mod home;
 mod outbox;
 mod receive;
 mod streams;
@@ -19,7 +20,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use telecl_config::DriverConfig;
-use telecl_net::{Bell, FrameReceiver, FrameSender, LearningSpin, Stream};
+use telecl_net::{Bell, Compression, FrameReceiver, FrameSender, LearningSpin, Stream, Terms};
 use telecl_sys::{CL_DEVICE_NOT_AVAILABLE, CL_OUT_OF_HOST_MEMORY, CL_OUT_OF_RESOURCES, ClError, ClResult, cl_int};
 use telecl_wire::region::Region;
 use telecl_wire::request::{Kind, Message, ReadBuffer, Release, Stage};
@@ -119,6 +120,17 @@ pub(crate) struct Session {
     shipping: Mutex<()>,
     callbacks: OnceLock<Callbacks>,
     lost: AtomicBool,
+    /// `telecl-rx` was woken while another thread had `receiver`: that one wakes it again.
+    rang: AtomicBool,
+    agreed: Agreed,
+}
+
+/// What driver and service have agreed on.
+#[derive(Debug)]
+pub(super) struct Agreed {
+    compression: Compression,
+    /// What the service wants of lines that outlast their connections.
+    terms: Terms,
     limited: bool,
     account: Account,
 }
@@ -129,13 +141,13 @@ impl Session {
         address: String,
         mut receiver: FrameReceiver,
         sender: FrameSender,
+        main: Stream,
         ticket: Ticket,
-        limited: bool,
-        account: Account,
+        agreed: Agreed,
     ) -> std::io::Result<Arc<Session>> {
-        let streams = Streams::new(sender.stream().try_clone()?, ticket);
+        let streams = Streams::new(main, ticket);
         receiver.set_idle(LearningSpin::new());
-        for socket in [receiver.stream(), sender.stream()] {
+        for socket in [receiver.stream(), sender.stream()].into_iter().flatten() {
             process::remember_socket(socket);
         }
         Ok(Arc::new(Session {
@@ -154,8 +166,8 @@ impl Session {
             shipping: Mutex::default(),
             callbacks: OnceLock::new(),
             lost: AtomicBool::new(false),
-            limited,
-            account,
+            rang: AtomicBool::new(false),
+            agreed,
         }))
     }
 
@@ -168,6 +180,10 @@ impl Session {
         if config.shared_memory {
             self.share_memory();
         }
+        self.last(config.terms).map_err(|error| {
+            self.lose(&error.to_string());
+            ClError(CL_DEVICE_NOT_AVAILABLE)
+        })?;
         if self.callbacks.get().is_none() {
             let callbacks = Callbacks::start().map_err(|_| ClError(CL_OUT_OF_HOST_MEMORY))?;
             let _ = self.callbacks.set(callbacks);
@@ -175,7 +191,7 @@ impl Session {
         let started = lock(&self.receiver).frames.bell().and_then(|bell| {
             receive::start(self, Arc::clone(&bell))?;
             process::remember_socket(&*bell);
-            process::remember_socket(bell.stream());
+            bell.with_stream(|stream| process::remember_socket(stream));
             Ok(bell)
         });
         let bell = started.map_err(|error| {
@@ -193,16 +209,16 @@ impl Session {
 
     /// Goes on through shared memory, if the connection allows it.
     fn share_memory(&self) {
-        match telecl_net::share_memory(self.stream()) {
+        match telecl_net::share_memory(self.streams.main()) {
             Ok(Some((sender, mut receiver))) => {
-                for socket in [receiver.stream(), sender.stream()] {
+                for socket in [receiver.stream(), sender.stream()].into_iter().flatten() {
                     process::remember_socket(socket);
                 }
                 receiver.set_idle(LearningSpin::new());
                 self.chunk.store(sender.chunk(), Ordering::Relaxed);
                 self.outbox.replace(sender);
                 let old = std::mem::replace(&mut lock(&self.receiver).frames, receiver);
-                process::forget_socket(old.stream());
+                old.stream().inspect(|socket| process::forget_socket(socket));
                 log::debug(format_args!("session with {} goes through shared memory", self.address));
             }
             Ok(None) => {}
@@ -210,8 +226,22 @@ impl Session {
         }
     }
 
-    fn stream(&self) -> &Stream {
-        self.streams.main()
+    /// Goes on over a line that outlasts its connection, if the connection is one that can be replaced.
+    fn last(&self, ours: Terms) -> std::io::Result<()> {
+        let Some(line) = self.streams.last(ours.and(self.agreed.terms))? else { return Ok(()) };
+        let mut sender = FrameSender::new(Arc::clone(&line));
+        sender.set_compression(self.agreed.compression);
+        let mut receiver = FrameReceiver::new(line);
+        receiver.set_idle(LearningSpin::new());
+        self.outbox.replace(sender);
+        let old = std::mem::replace(&mut lock(&self.receiver).frames, receiver);
+        old.stream().inspect(|socket| process::forget_socket(socket));
+        Ok(())
+    }
+
+    /// Tells the worker that the process exits, if that can be done at once.
+    pub(crate) fn say_bye(&self) {
+        self.streams.say_bye();
     }
 
     /// How much of a large transfer goes into one frame.
@@ -226,17 +256,17 @@ impl Session {
     /// Whether it can be used no more. Nobody looks after a session that has not started: a service that has too many of
     /// them closes the oldest, and whoever wants to use one finds that out here, and connects anew.
     pub(crate) fn is_gone(&self) -> bool {
-        self.is_lost() || (!self.is_started() && self.stream().is_closed())
+        self.is_lost() || (!self.is_started() && self.streams.main().is_closed())
     }
 
     /// Whether the service may have no room for a context.
     pub(crate) fn is_limited(&self) -> bool {
-        self.limited
+        self.agreed.limited
     }
 
     /// What it may have of devices' memory, and has.
     pub(crate) fn account(&self) -> &Account {
-        &self.account
+        &self.agreed.account
     }
 
     pub(crate) fn next_id(&self) -> u64 {
@@ -307,7 +337,7 @@ impl Session {
     fn sending_failed(&self, error: &std::io::Error) {
         // Whoever receives sees the end too and fails everything that is pending.
         log::debug(format_args!("cannot send to {}: {error}", self.address));
-        self.stream().shutdown();
+        self.streams.end_main();
     }
 
     /// Puts data on the stream that a later message uses: as its payload if that is small enough
@@ -449,7 +479,7 @@ impl Session {
             return;
         }
         log(format_args!("session with {} is lost: {reason}", self.address));
-        self.stream().shutdown();
+        self.streams.end_main();
         // The program may free its memory when it hears of the end, by whatever way.
         self.streams.stop();
         // Before the calls fail: a context whose creation fails is gone then, and its program is to hear why.
@@ -473,8 +503,9 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        self.stream().shutdown();
+        self.streams.leave();
         self.outbox.close();
-        process::forget_socket(self.receiver.get_mut().unwrap_or_else(PoisonError::into_inner).frames.stream());
+        let inbox = self.receiver.get_mut().unwrap_or_else(PoisonError::into_inner);
+        inbox.frames.stream().inspect(|socket| process::forget_socket(socket));
     }
 }

@@ -145,7 +145,7 @@ impl Outbox {
     pub(super) fn replace(&self, sender: FrameSender) {
         let mut sending = lock(&self.shared.stream);
         let old = std::mem::replace(&mut sending.sender, sender);
-        process::forget_socket(old.stream());
+        old.stream().inspect(|socket| process::forget_socket(socket));
     }
 
     pub(super) fn flush(&self) -> io::Result<()> {
@@ -172,7 +172,7 @@ impl Outbox {
         if let Some(Some(sweeper)) = self.sweeper.get() {
             sweeper.unpark();
         }
-        process::forget_socket(lock(&self.shared.stream).sender.stream());
+        lock(&self.shared.stream).sender.stream().inspect(|socket| process::forget_socket(socket));
     }
 }
 

@@ -6,8 +6,9 @@
 use std::collections::VecDeque;
 use std::io;
 use std::ops::Range;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard, TryLockError, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use telecl_net::{Bell, Deferred, Frame, FrameReceiver, Idle, Payload, Progress, ReceiveError, Spin};
 use telecl_sys::{CL_DEVICE_NOT_AVAILABLE, ClError};
@@ -66,16 +67,24 @@ pub(super) fn start(session: &Arc<Session>, bell: Arc<Bell>) -> io::Result<()> {
         }
         run(&session, &bell);
         crate::process::forget_socket(&*bell);
-        crate::process::forget_socket(bell.stream());
+        bell.with_stream(|stream| crate::process::forget_socket(stream));
     })
 }
 
 fn run(session: &Weak<Session>, bell: &Bell) {
-    while bell.wait().is_ok() {
+    let mut tended = Instant::now();
+    loop {
+        let Some(every) = session.upgrade().map(|session| session.streams.tend_every()) else { return };
+        let due = every.map(|every| every.saturating_sub(tended.elapsed()).max(Duration::from_millis(1)));
+        let Ok(rang) = bell.wait(due) else { return };
         let Some(session) = session.upgrade() else { return };
-        let mut inbox = lock(&session.receiver);
-        session.take_all(&mut inbox);
-        drop(inbox);
+        if every.is_some_and(|every| tended.elapsed() >= every) {
+            tended = Instant::now();
+            session.streams.tend();
+        }
+        if rang {
+            session.take_what_rang(every.is_some());
+        }
         if session.is_lost() {
             return;
         }
@@ -88,6 +97,23 @@ enum Next {
 }
 
 impl Session {
+    /// The bell has rung: takes what there is. Where lines are to be tended, does not wait for another thread that takes
+    /// frames, however long that may be.
+    fn take_what_rang(self: &Arc<Self>, tends: bool) {
+        if !tends {
+            return self.take_all(&mut lock(&self.receiver));
+        }
+        self.rang.store(true, Ordering::SeqCst);
+        match self.receiver.try_lock() {
+            Ok(mut inbox) => {
+                self.rang.store(false, Ordering::SeqCst);
+                self.take_all(&mut inbox);
+            }
+            Err(TryLockError::Poisoned(inbox)) => self.take_all(&mut inbox.into_inner()),
+            Err(TryLockError::WouldBlock) => {}
+        }
+    }
+
     /// Takes frames until `done`. Returns early if another thread does so, or if the session is lost; then its
     /// callers wait for that thread, or find what they wait for failed.
     pub(crate) fn receive_until(self: &Arc<Self>, done: impl Fn() -> bool) {
@@ -102,6 +128,13 @@ impl Session {
             self.take_next(&mut inbox, progress);
         }
         self.let_ring(&mut inbox);
+        drop(inbox);
+        if self.rang.swap(false, Ordering::SeqCst)
+            && let Some(bell) = self.bell.get()
+        {
+            // An error would be one of memory. What rang then will be noticed when it rings again.
+            let _ = bell.ring_by_hand();
+        }
     }
 
     /// Takes all that has arrived, and leaves the rest to the bell.

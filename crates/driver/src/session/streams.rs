@@ -12,13 +12,14 @@ use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use telecl_config::StreamCount;
-use telecl_net::{Coming, ReceiveError, Stream, StreamJobs, processors};
+use telecl_net::{Coming, Lasting, Line, ReceiveError, Stream, StreamJobs, Terms, processors};
 use telecl_sys::{CL_DEVICE_NOT_AVAILABLE, ClError, ClResult};
 use telecl_wire::handshake::{Join, MAGIC};
 use telecl_wire::region::Region;
 use telecl_wire::{DecodeError, MAX_STREAMS, PROTOCOL_VERSION};
 
 use super::callbacks::{ReceiverMark, spawn};
+use super::home::AtService;
 use crate::host::HostBox;
 use crate::registry::lock;
 use crate::{log, process};
@@ -54,7 +55,6 @@ pub(super) struct Ticket {
 #[derive(Debug)]
 pub(super) struct Streams {
     shared: Arc<Shared>,
-    ticket: Ticket,
     /// How many are still to be joined, when that pays.
     wanted: AtomicUsize,
     /// Bytes of transfers so far.
@@ -65,7 +65,11 @@ pub(super) struct Streams {
 struct Shared {
     /// The session's own. If a stream is lost, it is ended, which whoever receives from it will notice.
     main: Stream,
-    sockets: [OnceLock<Stream>; MAX_STREAMS],
+    /// What outlasts it.
+    lasting: OnceLock<Arc<Lasting>>,
+    /// The service; `None` if that is at a Unix socket.
+    home: Option<Arc<AtService>>,
+    sockets: [OnceLock<Line>; MAX_STREAMS],
     incoming: StreamJobs<Arriving>,
     outgoing: StreamJobs<Parcel>,
 }
@@ -103,18 +107,64 @@ impl Drop for Parcel {
 impl Streams {
     pub(super) fn new(main: Stream, ticket: Ticket) -> Streams {
         process::remember_socket(&main);
+        let home = main.redial().ok().map(|redial| Arc::new(AtService { redial, ticket }));
         let shared = Shared {
             main,
+            lasting: OnceLock::new(),
+            home,
             sockets: [const { OnceLock::new() }; MAX_STREAMS],
             incoming: StreamJobs::default(),
             outgoing: StreamJobs::default(),
         };
-        Streams { shared: Arc::new(shared), ticket, wanted: AtomicUsize::new(0), moved: AtomicU64::new(0) }
+        Streams { shared: Arc::new(shared), wanted: AtomicUsize::new(0), moved: AtomicU64::new(0) }
     }
 
     /// The session's own connection.
     pub(super) fn main(&self) -> &Stream {
         &self.shared.main
+    }
+
+    /// Has the session outlast its connection, if that is possible. It must not have been used for a request.
+    pub(super) fn last(&self, terms: Terms) -> io::Result<Option<Arc<Lasting>>> {
+        let Some(home) = self.shared.home.clone().filter(|_| !terms.is_nothing()) else { return Ok(None) };
+        let line = telecl_net::begin_to_last(self.shared.main.try_clone()?, home, terms)?;
+        Ok(Some(Arc::clone(self.shared.lasting.get_or_init(|| line))))
+    }
+
+    /// Ends the session's own connection.
+    pub(super) fn end_main(&self) {
+        self.shared.end_main();
+    }
+
+    /// Ends the session's own connection on purpose, which the worker gets to know, if that can be said at once.
+    pub(super) fn leave(&self) {
+        match self.shared.lasting.get() {
+            Some(line) => line.leave(),
+            None => self.shared.main.shutdown(),
+        }
+    }
+
+    /// The process exits.
+    pub(super) fn say_bye(&self) {
+        self.shared.lasting.get().inspect(|line| line.say_bye());
+    }
+
+    /// How often [`Streams::tend`] is to be called.
+    pub(super) fn tend_every(&self) -> Option<Duration> {
+        self.shared.lasting.get()?.terms().interval()
+    }
+
+    /// Says on all lines that we are there, and looks whether the worker is.
+    pub(super) fn tend(&self) {
+        let further = self.shared.sockets.iter().filter_map(|socket| socket.get()?.lasting());
+        for line in self.shared.lasting.get().into_iter().chain(further) {
+            let silent = line.tend();
+            // A service is never stopped, as a program may be by its user: who says nothing is not there.
+            if line.terms().heartbeat.is_some_and(|limit| silent >= limit) {
+                log::debug(format_args!("the service has said nothing for {silent:?}"));
+                line.give_up_connection();
+            }
+        }
     }
 
     /// Says how many there may be. Those that were asked for by number join at once.
@@ -145,10 +195,10 @@ impl Streams {
     /// In the background. Those that fail are not tried again.
     fn join_all(&self) {
         for number in 0..self.wanted.swap(0, Ordering::AcqRel) {
-            let (shared, ticket) = (Arc::clone(&self.shared), self.ticket);
+            let shared = Arc::clone(&self.shared);
             let spawned = spawn("telecl-receive", 128 << 10, move || {
                 let _mark = ReceiverMark::set();
-                match Shared::join(&shared, number, ticket) {
+                match Shared::join(&shared, number) {
                     Ok(()) => shared.incoming.work(number, |job| shared.receive(number, job)),
                     Err(error) => {
                         shared.incoming.withdraw(number);
@@ -208,7 +258,7 @@ impl Streams {
         let Shared { sockets, incoming, outgoing, .. } = &*self.shared;
         incoming.close();
         outgoing.close();
-        sockets.iter().filter_map(OnceLock::get).for_each(Stream::shutdown);
+        sockets.iter().filter_map(OnceLock::get).for_each(Line::shutdown);
         incoming.wait_for_end();
         outgoing.wait_for_end();
     }
@@ -221,24 +271,41 @@ impl Drop for Streams {
 }
 
 impl Shared {
-    fn join(shared: &Arc<Shared>, number: usize, Ticket { session, secret }: Ticket) -> Result<(), ReceiveError> {
+    fn end_main(&self) {
+        match self.lasting.get() {
+            Some(line) => line.end(),
+            None => self.main.shutdown(),
+        }
+    }
+
+    fn join(shared: &Arc<Shared>, number: usize) -> Result<(), ReceiveError> {
         let deadline = Instant::now() + PATIENCE;
         // The worker may use it before we have heard that it may.
         if !shared.incoming.announce(number) {
             return Err(io::Error::from(io::ErrorKind::NotConnected).into());
         }
-        let stream = shared.main.connect_again(deadline)?;
-        process::remember_socket(&stream);
-        // Nobody else has this number.
-        let stream = shared.sockets[number].get_or_init(|| stream);
+        let home = shared.home.clone().ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected))?;
+        let Ticket { session, secret } = home.ticket;
+        let stream = home.redial.connect(deadline)?;
         let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
         stream.set_receive_timeout(Some(left))?;
         let protocol = PROTOCOL_VERSION;
-        telecl_net::join(stream, &Join { magic: MAGIC, protocol, session, secret, stream: number as u32 })?;
+        telecl_net::join(&stream, &Join { magic: MAGIC, protocol, session, secret, stream: number as u32 })?;
         stream.set_receive_timeout(None)?;
+        let line = match shared.lasting.get() {
+            Some(main) => Line::from(Lasting::at_driver(stream, home, number as u32, main.terms())),
+            None => {
+                process::remember_socket(&stream);
+                Line::from(stream)
+            }
+        };
+        // Nobody else has this number.
+        let line = shared.sockets[number].get_or_init(|| line);
+        // The worker uses it as soon as it knows that we do.
+        line.lasting().inspect(|line| line.say_hello());
         if !shared.incoming.open(number) {
             // The session has ended meanwhile.
-            stream.shutdown();
+            line.shutdown();
             return Err(io::Error::from(io::ErrorKind::NotConnected).into());
         }
         let sender = Arc::clone(shared);
@@ -267,7 +334,7 @@ impl Shared {
         });
         let on = received.is_ok();
         if !on {
-            self.main.shutdown();
+            self.end_main();
         }
         // Whoever takes frames waits for it, or the session is lost.
         let _ = landed.send(received);
@@ -281,7 +348,7 @@ impl Shared {
         if let Err(error) = &sent {
             log::debug(format_args!("cannot send on stream {number}: {error}"));
             // Whoever receives sees the end and fails everything that is pending.
-            self.main.shutdown();
+            self.end_main();
         }
         parcel.sent = sent.is_ok();
         parcel.sent
@@ -290,13 +357,13 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        let sockets = self.sockets.iter().filter_map(OnceLock::get);
+        let sockets = self.sockets.iter().filter_map(|socket| socket.get()?.plain());
         sockets.chain([&self.main]).for_each(process::forget_socket);
     }
 }
 
 /// Receives what nobody wants.
-fn skip(socket: &Stream, mut len: usize) -> io::Result<()> {
+fn skip(socket: &Line, mut len: usize) -> io::Result<()> {
     let mut scratch = vec![0; len.min(64 << 10)];
     while len > 0 {
         let n = len.min(scratch.len());

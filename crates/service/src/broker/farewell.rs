@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{RecvFlags, Shutdown, recv, shutdown};
-use telecl_net::Stream;
+use telecl_net::{Stream, Terms};
 use telecl_wire::reply::Closing;
 use tracing::debug;
 
@@ -19,7 +19,8 @@ pub(crate) fn close(stream: Stream, reason: &str, policy: bool) {
         // Whoever sends half a frame is not waited for.
         stream.set_receive_timeout(Some(PATIENCE))?;
         stream.set_send_timeout(Some(PATIENCE))?;
-        let (mut sender, _receiver) = telecl_net::accept(stream.try_clone()?)?;
+        let (mut sender, _receiver) = telecl_net::accept(stream.try_clone()?, Terms::default())?;
+        sender.hurry(PATIENCE)?;
         sender.send(&Closing { reason, policy }, &[])?;
         Ok(())
     };

@@ -11,7 +11,7 @@ use rustix::net::RecvFlags;
 use telecl_identity::NONCE;
 use telecl_net::{Accepted, ClientCertificate, Compression, FrameSender, Stream, TlsError, TlsServer};
 use telecl_wire::handshake::{
-    Credential, CredentialKind, Drain, EndSession, Hello, Inspect, Join, MAGIC, Ping, Pong, Response,
+    Credential, CredentialKind, Drain, EndSession, Hello, Inspect, Join, Lasting, MAGIC, Ping, Pong, Response, Resume,
 };
 use telecl_wire::request::Message;
 use telecl_wire::status::DrainMode;
@@ -89,6 +89,8 @@ pub(crate) enum Introduction {
     Hello(Caller, Shown),
     /// It is to be a stream of one.
     Join(Join),
+    /// It takes the place of a connection that was lost.
+    Resume(Resume),
     /// Somebody wants to know how the service is.
     Inspect(Shown),
     /// Somebody wants this session to end.
@@ -166,7 +168,7 @@ pub(crate) fn read_introduction(stream: &Stream, deadline: Instant) -> Result<In
     }
     let header = Header::parse(&header).map_err(|_| Unwelcome::Stranger)?;
     let opcode = header.opcode.get();
-    let known = [Hello::OPCODE, Join::OPCODE, Inspect::OPCODE, EndSession::OPCODE, Drain::OPCODE];
+    let known = [Hello::OPCODE, Join::OPCODE, Resume::OPCODE, Inspect::OPCODE, EndSession::OPCODE, Drain::OPCODE];
     let strange = !known.contains(&opcode) || header.payload_len() != 0;
     if strange || header.body_len() > LONGEST_HELLO {
         return Err(Unwelcome::Stranger);
@@ -193,6 +195,7 @@ fn parse(opcode: u16, body: &[u8]) -> Result<Introduction, Unwelcome> {
     }
     match opcode {
         Join::OPCODE => return Ok(Introduction::Join(decode(body)?)),
+        Resume::OPCODE => return Ok(Introduction::Resume(decode(body)?)),
         Inspect::OPCODE => return Ok(Introduction::Inspect(Shown::of(&decode::<Inspect<'_>>(body)?.credential))),
         EndSession::OPCODE => {
             let EndSession { session, credential, .. } = decode(body)?;
@@ -240,6 +243,8 @@ fn printable(text: &str) -> String {
 pub(crate) enum First {
     /// Sent a request, which is still to be read.
     Request,
+    /// Wants its session to outlast its connection, and said so in words that are still to be read.
+    Lasting,
     Left,
 }
 
@@ -257,6 +262,7 @@ pub(crate) fn wait_for_request(stream: &Stream, sender: &mut FrameSender, timeou
         match opcode {
             None => return Ok(First::Left),
             Some(Ping::OPCODE) => {}
+            Some(Lasting::OPCODE) => return Ok(First::Lasting),
             Some(_) => return Ok(First::Request),
         }
         let number = read_ping(stream, deadline)?;

@@ -21,7 +21,7 @@ use super::mailbox::Mailbox;
 use super::memory::{Account, Notice, Verdict};
 use super::pool::Worker;
 use super::records::{self, Granted, Record};
-use super::registry::{Joins, Process};
+use super::registry::{Errand, Joins, Newcomer, Process};
 use super::{Broker, WorkerCommand, farewell};
 use crate::board::SessionBoard;
 use crate::channel::{Begin, Channel, Done, Head, Kind, MemoryLimit, MemoryWish, Possessions};
@@ -39,17 +39,25 @@ pub(crate) fn command(worker: &WorkerCommand) -> Command {
     command
 }
 
+/// The connection of a session that has no worker yet.
+#[derive(Debug)]
+pub(crate) struct Socket {
+    pub(crate) stream: Stream,
+    /// Whether its driver comes back when it has lost it: then its end is the worker's to judge.
+    pub(crate) lasts: bool,
+}
+
 /// Runs the session's worker to its end, however it ends; says how.
 pub(crate) fn work(
     broker: &Broker,
     begin: &Begin,
     tenant: &Tenant,
-    stream: Stream,
+    socket: Socket,
     joins: &Joins,
 ) -> Result<String, String> {
     let session = begin.session;
     broker.sessions.hand_over(session);
-    let mut socket = Some(stream);
+    let mut socket = Some(socket);
     // Those that waited may have died unnoticed; the one that is started then has no excuse.
     for _ in 0..broker.settings.warm_workers + 2 {
         let worker = match broker.pool.take() {
@@ -81,7 +89,7 @@ fn run(
     broker: &Broker,
     begin: &Begin,
     tenant: &Tenant,
-    socket: &mut Option<Stream>,
+    socket: &mut Option<Socket>,
     joins: &Joins,
     worker: Worker,
 ) -> Result<String, String> {
@@ -105,7 +113,7 @@ fn run(
     let process = pidfd_open(pid, PidfdFlags::empty()).ok();
     let attended = lend(broker, begin, child.id(), scratch.path(), &channel)
         .and_then(|()| match &*socket {
-            Some(socket) => channel.hand_over(begin, socket, memfd.as_fd()),
+            Some(socket) => channel.hand_over(begin, &socket.stream, memfd.as_fd()),
             None => Ok(()),
         })
         .and_then(|()| attend(broker, &mut devices, socket, joins, &channel, (pid, process.as_ref())));
@@ -204,7 +212,7 @@ enum Ending {
 fn attend(
     broker: &Broker,
     devices: &mut DeviceClaims<'_>,
-    socket: &mut Option<Stream>,
+    socket: &mut Option<Socket>,
     joins: &Joins,
     channel: &Channel,
     (worker, process): (Pid, Option<&OwnedFd>),
@@ -221,7 +229,9 @@ fn attend(
         let begun = socket.is_none();
         polled.push(match socket {
             // Errors and hang-ups are reported unasked.
-            Some(socket) => PollFd::new(socket, PollFlags::RDHUP),
+            Some(Socket { stream, lasts: false }) => PollFd::new(stream, PollFlags::RDHUP),
+            // Not the end of what may be replaced.
+            Some(Socket { lasts: true, .. }) => PollFd::from_borrowed_fd(channel.as_fd(), PollFlags::empty()),
             // Not before: a worker that does not begin the session takes none of its sockets along.
             None => PollFd::from_borrowed_fd(joins.as_fd(), PollFlags::IN),
         });
@@ -249,9 +259,13 @@ fn attend(
             }
         }
         if ready[2] && begun {
-            for (stream, socket) in joins.take() {
-                let head = Head::new(Kind::Join).number(stream.into());
-                channel.send_with(head, &socket.encryption()?, &[socket.as_fd()])?;
+            for Newcomer { stream, errand, socket } in joins.take() {
+                let (kind, mut content) = match errand {
+                    Errand::Join => (Kind::Join, Vec::new()),
+                    Errand::Resume { received } => (Kind::Resume, telecl_wire::encode(&received)),
+                };
+                content.extend(socket.encryption()?);
+                channel.send_with(Head::new(kind).number(stream.into()), &content, &[socket.as_fd()])?;
             }
         }
         if ready[0] {
@@ -456,6 +470,7 @@ fn ask(cache: &Client<'_>, head: Head, content: Vec<u8>) -> io::Result<()> {
         | Kind::Stays
         | Kind::Withdraw
         | Kind::WantsNot
+        | Kind::Resume
         | Kind::Survive
         | Kind::Adopt
         | Kind::Adopted => {
@@ -493,6 +508,7 @@ fn describe(status: ExitStatus) -> Result<String, String> {
 fn describe_code(code: i32) -> Result<String, String> {
     let well = match code {
         exit_code::CLOSED => "driver closed the connection",
+        exit_code::GONE => "driver lost its connection and did not come back",
         exit_code::STOPPED => "service stopped",
         exit_code::IDLE => "it did nothing for longer than its policy allows",
         exit_code::BUILD_TOO_LONG => "a build took longer than its policy allows",
@@ -510,9 +526,9 @@ fn signal_name(signal: i32) -> String {
 }
 
 /// Tells the driver why there is no worker, and returns the reason. With `policy`, because somebody wants it so.
-fn give_up(socket: Option<Stream>, reason: &str, policy: bool) -> String {
+fn give_up(socket: Option<Socket>, reason: &str, policy: bool) -> String {
     if let Some(socket) = socket {
-        farewell::close(socket, reason, policy);
+        farewell::close(socket.stream, reason, policy);
     }
     reason.to_owned()
 }

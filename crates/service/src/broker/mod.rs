@@ -56,7 +56,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use telecl_config::ServiceCredentialFiles;
 use telecl_confine::Unconfined;
-use telecl_net::{Address, Compression};
+use telecl_net::{Address, Compression, Terms};
 use telecl_policy::PolicyError;
 use tracing::{info, warn};
 
@@ -122,6 +122,8 @@ pub struct ServeSettings {
     pub drain_grace: Duration,
     /// How sessions go on when the service does not; `None` ends them with it.
     pub survival: Option<Survival>,
+    /// When a driver is taken for dead, and how long a session is kept whose connection is lost, if it is for us to say.
+    pub terms: Terms,
     pub worker: WorkerCommand,
 }
 
@@ -155,6 +157,7 @@ impl ServeSettings {
             confinement: Confinement::default(),
             drain_grace: Duration::ZERO,
             survival: None,
+            terms: Terms::default(),
             worker,
         }
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process, pidfd_send_signal};
 use telecl_net::Stream;
 use telecl_wire::MAX_STREAMS;
-use telecl_wire::handshake::Join;
+use telecl_wire::handshake::{Join, Resume};
 
 use super::mailbox::Mailbox;
 use crate::board::{SessionBoard, Wish};
@@ -17,8 +17,26 @@ use crate::board::{SessionBoard, Wish};
 /// How long sessions may take to end by themselves, and then after SIGKILL.
 const GRACE: Duration = Duration::from_secs(3);
 
-/// Connections that are to be streams of a session, each with its number; for the session's worker.
-pub(crate) type Joins = Mailbox<(u32, Stream)>;
+/// Connections for the session's worker.
+pub(crate) type Joins = Mailbox<Newcomer>;
+
+/// A further connection of a session.
+#[derive(Debug)]
+pub(crate) struct Newcomer {
+    /// The number of the stream that it is, or is to be.
+    pub(crate) stream: u32,
+    pub(crate) errand: Errand,
+    pub(crate) socket: Stream,
+}
+
+/// What a further connection is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Errand {
+    /// It is a stream more.
+    Join,
+    /// It takes the place of one that was lost, on which the driver has received so many bytes.
+    Resume { received: u64 },
+}
 
 /// All sessions of a broker. Its lock is held for a few lines; that of a [`Mailbox`] may be taken meanwhile.
 #[derive(Debug, Default)]
@@ -129,10 +147,21 @@ impl Registry {
             Some(true) => Err((stream, NotJoined::Twice)),
             Some(used) => {
                 *used = true;
-                session.joins.put((join.stream, stream));
+                session.joins.put(Newcomer { stream: join.stream, errand: Errand::Join, socket: stream });
                 Ok(())
             }
         }
+    }
+
+    /// Gives a connection to the session that has lost one. Which it was, its worker knows. Gives it back if there is no
+    /// such session.
+    pub(crate) fn resume(&self, resume: &Resume, stream: Stream) -> Result<(), Stream> {
+        let state = self.lock();
+        let known = state.sessions.get(&resume.session).filter(|session| is_same(&session.secret, &resume.secret));
+        let Some(session) = known else { return Err(stream) };
+        let errand = Errand::Resume { received: resume.received };
+        session.joins.put(Newcomer { stream: resume.stream, errand, socket: stream });
+        Ok(())
     }
 
     /// Whether all sessions are being ended.
@@ -276,9 +305,18 @@ mod tests {
             assert_eq!(join(7, [5; 16], number), Err(NotJoined::Twice));
         }
         assert_eq!(join(7, [5; 16], MAX_STREAMS as u32), Err(NotJoined::Number));
-        assert!(joins.take().iter().map(|(number, _)| *number).eq(0..MAX_STREAMS as u32));
+        assert!(joins.take().iter().map(|joined| joined.stream).eq(0..MAX_STREAMS as u32));
+        let resume = |secret| {
+            let (magic, protocol) = (MAGIC, PROTOCOL_VERSION);
+            let resume = Resume { magic, protocol, session: 7, secret, stream: u32::MAX, received: 12 };
+            sessions.resume(&resume, stream()).is_ok()
+        };
+        assert!(!resume(wrong) && resume([5; 16]) && resume([5; 16]));
+        let errands: Vec<_> = joins.take().iter().map(|resumed| (resumed.stream, resumed.errand)).collect();
+        assert_eq!(errands, [(u32::MAX, Errand::Resume { received: 12 }); 2]);
         sessions.leave(7);
         assert_eq!(join(7, [5; 16], 0), Err(NotJoined::Stranger));
+        assert!(!resume([5; 16]));
     }
 
     #[test]

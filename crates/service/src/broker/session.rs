@@ -10,10 +10,10 @@ use std::time::{Duration, Instant, SystemTime};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::sockopt;
-use telecl_net::{FrameSender, Stream};
+use telecl_net::{FrameSender, Stream, answer_not_resumed};
 use telecl_policy::{DeviceOrder, Origin, Overrun, Tenant};
 use telecl_wire::PROTOCOL_VERSION;
-use telecl_wire::handshake::{DeviceMemory, Join, Refused, Welcome};
+use telecl_wire::handshake::{DeviceMemory, Join, Refused, Resume, Welcome};
 use tracing::{debug, info, warn};
 
 use super::accounts::Who;
@@ -52,6 +52,7 @@ fn attend(stream: Stream, peer: String, stranger: Stranger) {
     let (caller, shown) = match introduction {
         Introduction::Hello(caller, shown) => (caller, shown),
         Introduction::Join(wanted) => return join(&broker, arrival, &peer, &wanted),
+        Introduction::Resume(wanted) => return resume(&broker, arrival.stream, &peer, &wanted),
         Introduction::Inspect(shown) => return inspect::inspect(&broker, arrival, &peer, &shown),
         Introduction::EndSession(session, shown) => {
             // It may take a while.
@@ -104,7 +105,7 @@ fn attend(stream: Stream, peer: String, stranger: Stranger) {
         let joins = broker.sessions.enter(session, stream.try_clone()?, secret)?;
         let compression = caller.compression.and(broker.settings.compression);
         let Admitted { identity, devices, limits, memory, limited } = admitted;
-        let begin = Begin { session, compression, limits, devices, memory };
+        let begin = Begin { session, compression, terms: broker.settings.terms, limits, devices, memory };
         Ok(Conversation { broker: &broker, identity, limited, begin, secret, joins, pid: caller.pid })
     });
     let conversation = match entered {
@@ -268,6 +269,18 @@ fn join(broker: &Broker, arrival: Arrival, peer: &str, wanted: &Join) {
     }
 }
 
+/// Gives the connection to the session that has lost one.
+fn resume(broker: &Broker, stream: Stream, peer: &str, wanted: &Resume) {
+    let session = wanted.session;
+    match broker.sessions.resume(wanted, stream) {
+        Ok(()) => debug!(session, peer, stream = wanted.stream, "a driver resumes its session"),
+        Err(stream) => {
+            debug!(session, peer, "a driver cannot resume its session, which has ended");
+            answer_not_resumed(&stream, "the session has ended", false);
+        }
+    }
+}
+
 /// A session that has been entered.
 struct Conversation<'b> {
     broker: &'b Broker,
@@ -298,6 +311,7 @@ impl Conversation<'_> {
         if by_load {
             broker.placement.order(&mut platforms, &loads, pid, Instant::now());
         }
+        let (heartbeat_ms, grace_ms) = begin.terms.millis();
         let mut welcome = Welcome {
             session,
             secret,
@@ -308,6 +322,8 @@ impl Conversation<'_> {
             boot_id: broker.boot_id,
             took_ns: 0,
             compression: begin.compression,
+            heartbeat_ms,
+            grace_ms,
             tenant: tenant.as_str(),
             limited,
             memory: begin.memory.iter().map(told).collect(),
@@ -318,12 +334,13 @@ impl Conversation<'_> {
         welcome.took_ns = u64::try_from(read.elapsed().as_nanos()).unwrap_or(u64::MAX);
         sender.send(&welcome, &[]).map_err(failed)?;
         let half_open = broker.half_open.enter(session, &tenant, &broker.sessions);
-        match wait_for_request(&stream, &mut sender, timeout) {
-            Ok(First::Request) => {}
+        let lasts = match wait_for_request(&stream, &mut sender, timeout) {
+            Ok(First::Request) => false,
+            Ok(First::Lasting) => true,
             Ok(First::Left) => return Ok("driver closed the connection".to_owned()),
             Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Ok("connection reset".to_owned()),
             Err(error) => return Err(error.to_string()),
-        }
+        };
         drop(half_open);
         stream.set_send_timeout(None).map_err(failed)?;
         drop(sender);
@@ -338,7 +355,8 @@ impl Conversation<'_> {
         // Held until the worker has ended.
         let claim = broker.admission.claim(vec![Place::Tenant(tenant.clone())]).map_err(failed)?;
         let began = Instant::now();
-        let room = await_room(claim, &stream, session, &tenant);
+        let driver = Driver { stream: &stream, returns: lasts.then_some(&joins) };
+        let room = await_room(claim, driver, session, &tenant);
         broker.accounts.waited(&tenant, began.elapsed(), !matches!(room, Err(NoRoom::Refused(_))));
         let _room = match room {
             Ok(claim) => claim,
@@ -354,7 +372,7 @@ impl Conversation<'_> {
             farewell::close(stream, reason, true);
             return Ok("refused: the service is draining".to_owned());
         }
-        launch::work(broker, &begin, &tenant, stream, &joins)
+        launch::work(broker, &begin, &tenant, launch::Socket { stream, lasts }, &joins)
     }
 }
 
@@ -369,23 +387,52 @@ enum NoRoom {
     Refused(String),
 }
 
+/// A driver that waits.
+struct Driver<'s> {
+    stream: &'s Stream,
+    /// Where it comes back, if it does so when it has lost its connection.
+    returns: Option<&'s Joins>,
+}
+
+/// How long a driver may take to come back.
+const RETURN: Duration = Duration::from_secs(5);
+
 /// Waits for its turn, as long as the policy says and the driver is there.
-fn await_room<'b>(mut claim: Claim<'b>, stream: &Stream, session: u64, tenant: &Tenant) -> Result<Claim<'b>, NoRoom> {
+fn await_room<'b>(
+    mut claim: Claim<'b>,
+    driver: Driver<'_>,
+    session: u64,
+    tenant: &Tenant,
+) -> Result<Claim<'b>, NoRoom> {
     if claim.is_admitted() {
         return Ok(claim);
     }
     info!(session, %tenant, at_most = ?claim.patience().unwrap_or_default(), "session waits for room");
+    let mut gone: Option<Instant> = None;
+    let mut is_back = false;
     while let Some(left) = claim.patience() {
+        let left = gone.map_or(left, |gone| left.min(RETURN.saturating_sub(gone.elapsed())));
         let left = Timespec::try_from(left).unwrap_or_default();
         // Errors and hang-ups are reported unasked.
-        let mut polled = [PollFd::new(&claim, PollFlags::IN), PollFd::new(stream, PollFlags::RDHUP)];
+        let mut polled = vec![PollFd::new(&claim, PollFlags::IN)];
+        match (gone, driver.returns) {
+            _ if is_back => {}
+            (Some(_), Some(returns)) => polled.push(PollFd::new(returns, PollFlags::IN)),
+            _ => polled.push(PollFd::new(driver.stream, PollFlags::RDHUP)),
+        }
         match poll(&mut polled, Some(&left)) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(NoRoom::Refused(format!("cannot wait for room: {error}"))),
         }
-        let left = !polled[1].revents().is_empty();
-        if left {
-            return Err(NoRoom::Left);
+        let something = polled.get(1).is_some_and(|polled| !polled.revents().is_empty());
+        match gone {
+            None if something && driver.returns.is_some() => gone = Some(Instant::now()),
+            None if something => return Err(NoRoom::Left),
+            None => {}
+            // Its worker will see to it.
+            Some(_) if something => (gone, is_back) = (None, true),
+            Some(since) if since.elapsed() >= RETURN => return Err(NoRoom::Left),
+            Some(_) => {}
         }
         if claim.is_admitted() {
             return Ok(claim);

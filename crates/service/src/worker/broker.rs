@@ -360,6 +360,7 @@ impl Broker {
                         debug!(session = self.link.session(), stream = head.number, %error, "no further stream");
                     }
                 }
+                Kind::Resume => self.resume(head.number, &content, descriptors.pop()),
                 other => debug!(session = self.link.session(), ?other, "the broker says nothing of the kind"),
             }
         }
@@ -428,6 +429,20 @@ impl Broker {
         exit_as(exit_code::STOPPED);
         self.link.closing(&format!("the service was stopped, and was not started again within {grace:?}"));
         exit_now(exit_code::STOPPED)
+    }
+
+    /// A connection that takes the place of one which was lost. Not here: whoever used that one has to notice first.
+    /// The content is how many bytes the driver has received, and how the connection is encrypted.
+    fn resume(self: &Arc<Self>, number: u64, content: &[u8], socket: Option<OwnedFd>) {
+        let Some((received, encryption)) = content.split_first_chunk() else { return };
+        let received = u64::from_le_bytes(*received);
+        let Some(Ok(stream)) = socket.map(|socket| Stream::with_encryption(socket, encryption)) else { return };
+        let broker = Arc::clone(self);
+        let thread = thread::Builder::new().name("telecl-resume".into()).stack_size(128 << 10);
+        let resume = move || broker.link.resume(number, stream, received);
+        if let Err(error) = thread.spawn(resume) {
+            debug!(session = self.link.session(), %error, "no thread for a connection");
+        }
     }
 
     fn answer(&self, number: u64, found: impl FnOnce(Key) -> Found) {

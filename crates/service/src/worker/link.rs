@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use telecl_net::{FrameSender, Slot, SlotPool};
+use telecl_net::{FrameSender, Lasting, MAIN_LINE, Slot, SlotPool, Stream, answer_not_resumed};
 use telecl_opencl::{ClError, ClResult};
 use telecl_wire::reply::{Closing, Completed, Failed, Reply, ReplyPart};
 use telecl_wire::request::Message;
@@ -33,6 +33,8 @@ pub(crate) struct Link {
     /// Memory that the driver shares, if it does.
     slots: Option<SlotPool>,
     streams: Streams,
+    /// If the session outlasts its connection.
+    lasting: Option<Arc<Lasting>>,
     chunk: usize,
     session: u64,
     /// What the broker gets to know.
@@ -54,10 +56,12 @@ pub(crate) struct About {
 impl Link {
     pub(crate) fn new(sender: FrameSender, session: u64, board: Arc<SessionBoard>) -> Link {
         let (slots, chunk) = (sender.slots().cloned(), sender.chunk());
+        let lasting = sender.lasting().cloned();
         Link {
             sender: Mutex::new(sender),
             slots,
             streams: Streams::default(),
+            lasting,
             chunk,
             session,
             board,
@@ -108,6 +112,28 @@ impl Link {
             self.streams.put(stream, chunk);
             sender.flush()
         })
+    }
+
+    /// The session's own line, if it outlasts its connection.
+    pub(crate) fn lasting(&self) -> Option<&Arc<Lasting>> {
+        self.lasting.as_ref()
+    }
+
+    /// Goes on with a connection that takes the place of one which was lost: that of the session, or of a stream. Its
+    /// driver has received so much.
+    pub(crate) fn resume(&self, number: u64, socket: Stream, received: u64) {
+        let line = match usize::try_from(number) {
+            _ if number == u64::from(MAIN_LINE) => self.lasting(),
+            Ok(stream) => self.streams.lasting(stream),
+            Err(_) => None,
+        };
+        let Some(line) = line else {
+            return answer_not_resumed(&socket, "the session has no such stream", false);
+        };
+        match line.resume(socket, received) {
+            Ok(()) => debug!(session = self.session, line = number, "connection resumed"),
+            Err(error) => debug!(session = self.session, line = number, %error, "connection not resumed"),
+        }
     }
 
     pub(crate) fn streams(&self) -> &Streams {
@@ -223,8 +249,9 @@ impl Link {
                 Err(TryLockError::WouldBlock) => return,
             }
         };
-        let _ = sender.stream().set_send_timeout(Some(PATIENCE));
+        let _ = sender.hurry(PATIENCE);
         let _ = sender.send(&Closing { reason, policy }, &[]);
+        self.lasting().inspect(|line| line.say_bye());
     }
 
     fn must(&self, sent: io::Result<()>) {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::Timespec;
 use telecl_net::{FrameReceiver, Progress, ReceiveError};
 use telecl_opencl::{ClError, ClResult};
 use telecl_sys::*;
@@ -213,15 +213,9 @@ impl Session {
     pub(super) fn sleep(&mut self, receiver: &mut FrameReceiver) -> Result<Progress, ReceiveError> {
         let broker = Arc::clone(&self.broker);
         let Some(eviction) = broker.eviction().filter(|_| self.account.moves()) else { return receiver.wait() };
-        if receiver.unmute()? {
-            let mut polled =
-                [PollFd::new(receiver.stream(), PollFlags::IN), PollFd::from_borrowed_fd(eviction, PollFlags::IN)];
-            // What the program keeps from ending, only the program can change.
-            let leaves = broker.wants_it_out() && self.may_leave();
-            // An error is noticed by whoever receives.
-            let _ = poll(&mut polled, leaves.then_some(&UNDER_WAY));
-        }
-        receiver.mute();
+        // What the program keeps from ending, only the program can change.
+        let leaves = broker.wants_it_out() && self.may_leave();
+        receiver.sleep_beside(eviction, leaves.then_some(&UNDER_WAY))?;
         broker.hear_eviction();
         receiver.look()
     }

@@ -78,24 +78,24 @@ fn start(clearing: Clearing) -> io::Result<Option<(Arc<Link>, FrameReceiver, Ses
     if lease.is_some() {
         outlive_broker()?;
     }
-    let Begin { session: number, compression, limits, memory, .. } = begin;
+    let Begin { session: number, compression, terms, limits, memory, .. } = begin;
     be_called(c"telecl-worker");
     // From here on nobody else has the socket: what is read from it now, another worker would miss.
     let begun = channel.send(Head::new(Kind::Begun), &[]);
     if lease.is_none() {
         begun?;
     }
-    let (mut sender, receiver) = telecl_net::accept(stream.try_clone()?).unwrap_or_else(|error| {
+    let (mut sender, receiver) = telecl_net::accept(stream.try_clone()?, terms).unwrap_or_else(|error| {
         warn!(session = number, %error, "the driver broke the protocol");
         exit_now(exit_code::BROKEN_PROTOCOL)
     });
     sender.set_compression(compression);
-    let (shared_memory, compresses) = (sender.is_shared(), sender.compresses());
-    debug!(session = number, shared_memory, compresses, "connection taken over");
+    let (shared_memory, compresses, lasts) = (sender.is_shared(), sender.compresses(), sender.lasting().is_some());
+    debug!(session = number, shared_memory, compresses, lasts, "connection taken over");
     let board = Arc::new(board);
     note_exit(&board);
     let link = Arc::new(Link::new(sender, number, Arc::clone(&board)));
-    watch::start(stop, stream.try_clone()?, Arc::clone(&link))?;
+    watch::start(stop, stream, Arc::clone(&link))?;
     let output = Output::start(printed, Arc::clone(&link))?;
     let survives = lease.is_some();
     let broker = Broker::new(channel, Arc::clone(&link), lease.map(|lease| (lease, memfd)));

@@ -6,9 +6,10 @@ use std::os::fd::OwnedFd;
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, OnceLock};
 use std::thread;
+use std::time::Duration;
 
 use rustix::event::epoll;
-use telecl_net::{Coming, FrameSender, Stream, StreamJobs};
+use telecl_net::{Coming, FrameSender, Lasting, Line, Stream, StreamJobs};
 use telecl_wire::handshake::Joined;
 use telecl_wire::{DecodeError, MAX_STREAMS};
 use tracing::debug;
@@ -20,10 +21,13 @@ use super::start::guarded;
 /// Shorter payloads follow their frames: they are there sooner than another thread is awake.
 const LEAST: usize = 512 << 10;
 
+/// How long the driver may take to use a stream that has joined, beside the time for which it may have lost it.
+const UNHEARD: Duration = Duration::from_secs(10);
+
 /// The streams of a session. They live as long as the process.
 #[derive(Debug, Default)]
 pub(crate) struct Streams {
-    sockets: [OnceLock<Stream>; MAX_STREAMS],
+    sockets: [OnceLock<Line>; MAX_STREAMS],
     /// Readable when the driver has closed one of them.
     ends: OnceLock<OwnedFd>,
     incoming: StreamJobs<(Chunk, Sender<Chunk>)>,
@@ -43,24 +47,59 @@ impl Streams {
     /// Takes a connection that has joined the session. If that fails, the driver sees its end and goes on without.
     pub(crate) fn add(&self, link: &Arc<Link>, number: u64, stream: Stream) -> io::Result<()> {
         let number = usize::try_from(number).map_err(io::Error::other)?;
-        let joined = stream.try_clone()?;
         let place = self.sockets.get(number).ok_or(io::ErrorKind::InvalidInput)?;
-        epoll::add(self.ends()?, &stream, epoll::EventData::new_u64(0), epoll::EventFlags::RDHUP)?;
-        place.set(stream).map_err(|_| io::ErrorKind::AlreadyExists)?;
+        if place.get().is_some() {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        let joined = stream.try_clone()?;
+        let line = match link.lasting() {
+            Some(main) => Line::from(Lasting::at_worker(stream, number as u32, main.terms())),
+            None => {
+                epoll::add(self.ends()?, &stream, epoll::EventData::new_u64(0), epoll::EventFlags::RDHUP)?;
+                Line::from(stream)
+            }
+        };
+        let lasts = line.lasting().is_some();
+        // Nobody else adds streams.
+        let _ = place.set(line);
         start(link, "telecl-receive", move |link| {
             let streams = link.streams();
             streams.incoming.work(number, |job| streams.receive(link, number, job));
         })?;
         start(link, "telecl-send", move |link| {
             let streams = link.streams();
+            if lasts && !streams.wait_for_driver(number) {
+                return debug!(session = link.session(), stream = number, "the driver does not know of its stream");
+            }
+            if lasts {
+                streams.outgoing.open(number);
+            }
             streams.outgoing.work(number, |chunk| streams.send(link, number, &chunk));
         })?;
         self.incoming.open(number);
         FrameSender::new(joined).send(&Joined { stream: number as u32 }, &[])?;
-        // Not before: what is sent now comes after these words.
-        self.outgoing.open(number);
+        // Not before: what is sent now comes after these words. A driver that may have lost them is waited for.
+        if !lasts {
+            self.outgoing.open(number);
+        }
         debug!(session = link.session(), stream = number, "stream joined");
         Ok(())
+    }
+
+    /// The line of a stream, if it outlasts its connection.
+    pub(super) fn lasting(&self, number: usize) -> Option<&Arc<Lasting>> {
+        self.sockets.get(number)?.get()?.lasting()
+    }
+
+    /// Those of all streams of which the driver knows.
+    pub(super) fn all_lasting(&self) -> impl Iterator<Item = &Arc<Lasting>> {
+        (0..MAX_STREAMS).filter_map(|number| self.lasting(number)).filter(|line| line.has_heard())
+    }
+
+    /// Waits until the driver has said something on the stream. Before that it may not know of it: the connection may have
+    /// been lost while it joined, and nobody would resume it.
+    fn wait_for_driver(&self, number: usize) -> bool {
+        self.lasting(number).is_some_and(|line| line.wait_until_heard(line.terms().grace + UNHEARD))
     }
 
     /// A stream for a payload of `len` bytes, if it is worth that, and it `may`; waits until one has little to do.
@@ -100,7 +139,7 @@ impl Streams {
         true
     }
 
-    fn must(&self, link: &Link, number: usize, transfer: impl FnOnce(&Stream) -> io::Result<()>) {
+    fn must(&self, link: &Link, number: usize, transfer: impl FnOnce(&Line) -> io::Result<()>) {
         let Some(stream) = self.sockets[number].get() else { return };
         if let Err(error) = transfer(stream) {
             link.stream_lost(&error);

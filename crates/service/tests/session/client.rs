@@ -233,7 +233,7 @@ impl Client {
         assert!(matches!(Handshake::decode(frame.opcode, frame.body).unwrap(), Handshake::Welcome(_)));
         let welcome = frame.body.to_vec();
         if chosen() == Link::SharedMemory && matches!(address, Address::Unix(_)) {
-            (sender, receiver) = telecl_net::share_memory(sender.stream()).unwrap().unwrap();
+            (sender, receiver) = telecl_net::share_memory(sender.stream().unwrap()).unwrap().unwrap();
         }
         let wanted = if chosen() == Link::Streams { STREAMS } else { 0 };
         Client {
@@ -257,7 +257,7 @@ impl Client {
 
     /// A connection to the service that has said this; with its answer.
     pub(crate) fn introduce(&self, join: &Join) -> (Stream, Result<(), String>) {
-        let stream = self.sender.stream().connect_again(Instant::now() + Duration::from_secs(5)).unwrap();
+        let stream = self.sender.stream().unwrap().connect_again(Instant::now() + Duration::from_secs(5)).unwrap();
         stream.set_receive_timeout(Some(Duration::from_secs(60))).unwrap();
         let joined = telecl_net::join(&stream, join).map_err(|error| error.to_string());
         (stream, joined)

@@ -184,7 +184,7 @@ fn staged_content_may_come_on_streams() {
 fn a_stream_that_joins_before_the_first_request_waits_for_it() {
     let broker = Broker::start();
     let client = broker.client();
-    let joining = client.sender.stream().connect_again(Instant::now() + Duration::from_secs(5)).unwrap();
+    let joining = client.sender.stream().unwrap().connect_again(Instant::now() + Duration::from_secs(5)).unwrap();
     let ticket = client.ticket(0);
     std::thread::scope(|scope| {
         let joined = scope.spawn(|| telecl_net::join(&joining, &ticket));
@@ -348,7 +348,7 @@ fn a_service_stops_while_streams_are_busy() {
     let pid = rustix::process::Pid::from_child(&broker.child);
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
     // One that joins meanwhile is refused, closed, or not even accepted.
-    let stream = client.sender.stream().connect_again(Instant::now() + Duration::from_secs(1));
+    let stream = client.sender.stream().unwrap().connect_again(Instant::now() + Duration::from_secs(1));
     if let Ok(stream) = &stream {
         let _ = telecl_net::join(stream, &late);
     }

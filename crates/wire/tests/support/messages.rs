@@ -100,13 +100,17 @@ make! {
     handshake::Challenge { nonce, proof }
     handshake::Response { proof }
     handshake::Hello<'a> { magic, protocol, version, program, pid, compression, credential }
-    handshake::Welcome<'a> { session, secret, version, node, socket, instance, boot_id, took_ns, compression, tenant, limited, by_load, loads, memory, platforms }
+    handshake::Welcome<'a> { session, secret, version, node, socket, instance, boot_id, took_ns, compression, heartbeat_ms, grace_ms, tenant, limited, by_load, loads, memory, platforms }
     handshake::DeviceLoad { device, sessions, most }
     handshake::DeviceMemory { device, most, shared }
     handshake::Refused<'a> { reason, protocol }
     handshake::ShareMemory {}
     handshake::Join { magic, protocol, session, secret, stream }
     handshake::Joined { stream }
+    handshake::Lasting { heartbeat_ms, grace_ms }
+    handshake::Resume { magic, protocol, session, secret, stream, received }
+    handshake::Resumed { received }
+    handshake::NotResumed<'a> { reason, again }
     status::Inspect<'a> { magic, protocol, credential }
     status::EndSession<'a> { magic, protocol, session, credential }
     status::SessionEnded { session }
@@ -209,7 +213,7 @@ make_enums! { handshake::Compression, handshake::CredentialKind, request::Kind, 
 messages! {
     handshake::Handshake {
         Hello, Welcome, Refused, Ping, Pong, ShareMemory, Join, Joined, Inspect, Status, EndSession, SessionEnded,
-        Challenge, Response, Drain, DrainProgress,
+        Challenge, Response, Drain, DrainProgress, Lasting, Resume, Resumed, NotResumed,
     }
     request::Request {
         Stage, Release, Query, CreateContext, CreateQueue, CreateBuffer, CreateSubBuffer, CreateImage, CreatePipe, CreateSampler, CreateUserEvent, SetUserEventStatus, CreateSubDevices, ImageFormats, DeviceTimers, SetDefaultDeviceQueue, Check, WatchEvent, CreateProgramWithSource, CreateProgramWithIl, CreateProgramWithBinaries, CreateProgramWithBuiltInKernels, SetSpecializationConstant, StoreFile, MakeTree, Build, Compile, Link, ProgramBinaries, CreateKernel, CloneKernel, SetArgs, RunKernel, ReadBuffer, ReadRect, ReadImage, WriteBuffer, WriteRect, WriteImage, CopyBuffer, CopyRect, CopyImage, CopyImageToBuffer, CopyBufferToImage, FillBuffer, FillImage, Migrate, Marker, Barrier, Finish,
