@@ -55,7 +55,7 @@ fn all_paths_are_measured_in_the_same_rounds() {
     let names = |key: &str| -> Vec<String> {
         report[key].as_array().unwrap().iter().map(|item| item["name"].as_str().unwrap().to_owned()).collect()
     };
-    assert_eq!(names("paths"), ["direct", "tcp", "shared memory"]);
+    assert_eq!(names("paths"), ["direct", "tcp", "tls", "shared memory"]);
     assert_eq!(names("results"), ["launch-finish"]);
     assert!(names("limits").contains(&"tcp round trip".to_owned()), "{ended}");
     for cell in report["results"][0]["cells"].as_array().unwrap() {
@@ -117,7 +117,7 @@ fn copies_share_a_device_directly_and_through_telecl_and_the_last_goes_elsewhere
     let arguments = ["--counts", "1,2", "--rounds", "1", "--first", "1", "--also", service.address(), "--tcp"];
     let arguments = [&arguments[..], &["--expect", "served", "--json", json_text]].concat();
     // Each copy must find its directory empty, and be able to write there.
-    let script = "test -z \"$(ls {dir})\" && touch {dir}/{n} && exec \"$0\" use_once";
+    let script = "test -z \"$(ls {dir})\" && touch {dir}/{copy} && exec \"$0\" use_once";
     let program = ["sh", "-c", script, bench.client.to_str().unwrap()];
     let ended = run(share(&bench, place.path(), &arguments, &program), SOON).unwrap();
     assert!(ended.success(), "{ended}");
@@ -150,7 +150,7 @@ fn copies_share_a_device_directly_and_through_telecl_and_the_last_goes_elsewhere
 fn a_copy_that_fails_is_named_with_its_last_words() {
     let (bench, place) = (Bench::new(), TempDir::new().unwrap());
     // The second copy fails, so that the warm-up passes.
-    let program = ["sh", "-c", "echo alas; test {n} = 1"];
+    let program = ["sh", "-c", "echo alas; test {copy} = 1"];
     let arguments = ["--counts", "1,2", "--rounds", "2", "--expect", "alas"];
     let ended = run(share(&bench, place.path(), &arguments, &program), SOON).unwrap();
     assert_eq!(ended.status.and_then(|status| status.code()), Some(1), "{ended}");

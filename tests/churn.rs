@@ -88,7 +88,9 @@ impl Holdings {
 
 fn count_files(directory: &Path) -> usize {
     let Ok(entries) = fs::read_dir(directory) else { return 0 };
-    entries.flatten().map(|entry| 1 + count_files(&entry.path())).sum()
+    // What tenants' compilers keep is the service's, and has a bound of its own.
+    let entries = entries.flatten().filter(|entry| entry.file_name() != "homes");
+    entries.map(|entry| 1 + count_files(&entry.path())).sum()
 }
 
 /// What has come of all programs so far.

@@ -128,7 +128,10 @@ fn run(
         *socket = None;
     }
     let ended = wait(broker, session, child);
-    broker.homes.keep(tenant.as_str(), &scratch);
+    if ended.as_ref().is_ok_and(|status| status.code().is_some()) {
+        // Whoever was killed may have left half of something.
+        broker.homes.keep(tenant.as_str(), &scratch);
+    }
     if let Some(records) = &broker.records {
         records.remove(session);
     }
