@@ -156,7 +156,8 @@ impl Session {
             return self.enqueue(about, command, false, |_, queue, order| queue.marker(order));
         }
         self.make_way_for_reads(command);
-        let like = Likeness::transfer(about.0, volume(size, unit));
+        // What is longer is enqueued part by part, and others come in between.
+        let like = Likeness::transfer(about.0, volume(size, unit).min(self.link.chunk() as u64));
         let pass = match self.pass(command, like, false) {
             Ok(pass) => pass,
             Err(error) => return self.command_failed(about, command, error),
