@@ -30,7 +30,7 @@ one is meant, 3 if it could not be reached.")]
 pub(crate) struct DrainArgs {
     #[command(flatten)]
     on: OnServices,
-    /// How long sessions may go on: 30s, 10m, 1h, or none [default: the service's drain_grace, 30s]
+    /// How long sessions may go on: 30s, 10m, 1h, or off [default: the service's drain_grace, 30s]
     #[arg(long, value_name = "TIME", value_parser = telecl_config::parse_grace)]
     grace: Option<Duration>,
     /// Do not stop the service

@@ -132,8 +132,8 @@ impl ServeConfig {
             state_dir: settings
                 .state_dir
                 .map_or(default.state_dir, |place| place.0.map_or(StateDir::None, StateDir::At)),
-            orphan_grace: settings.orphan_grace.map_or(default.orphan_grace, |grace| grace.0),
-            drain_grace: settings.drain_grace.map_or(default.drain_grace, |grace| grace.0),
+            orphan_grace: settings.orphan_grace.map_or(default.orphan_grace, |grace| grace.0.unwrap_or_default()),
+            drain_grace: settings.drain_grace.map_or(default.drain_grace, |grace| grace.0.unwrap_or_default()),
             terms: crate::terms(settings.serve_heartbeat, settings.serve_grace),
             source: settings.source,
         })

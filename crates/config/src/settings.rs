@@ -13,7 +13,7 @@ use crate::error::ConfigError;
 use crate::file::{self, Found, line_at};
 use crate::nearest::nearest;
 use crate::value::{
-    AccountingFile, AuditPlace, CacheDir, Count, CredentialFile, Grace, Limit, Listen, MetricsAddress, Name, Names,
+    AccountingFile, AuditPlace, CacheDir, Count, CredentialFile, Limit, Listen, MetricsAddress, Name, Names,
     PolicyFile, Services, Size, StreamCount, Value, table,
 };
 use crate::worker::{Confine, WorkerMemory, WorkerPaths, WorkerUsers};
@@ -125,8 +125,8 @@ settings! {
     worker_memory: WorkerMemory, "serve", "TELECL_WORKER_MEMORY";
     worker_paths: WorkerPaths, "serve", "TELECL_WORKER_PATHS";
     state_dir: CacheDir, "serve", "TELECL_STATE_DIR";
-    orphan_grace: Grace, "serve", "TELECL_ORPHAN_GRACE";
-    drain_grace: Grace, "serve", "TELECL_DRAIN_GRACE";
+    orphan_grace: Limit, "serve", "TELECL_ORPHAN_GRACE";
+    drain_grace: Limit, "serve", "TELECL_DRAIN_GRACE";
     serve_certificate ("certificate"): CredentialFile, "serve", "TELECL_SERVE_CERTIFICATE";
     serve_key ("key"): CredentialFile, "serve", "TELECL_SERVE_KEY";
     client_ca: CredentialFile, "serve", "TELECL_CLIENT_CA";

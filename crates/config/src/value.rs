@@ -53,10 +53,6 @@ pub(crate) struct Size(pub(crate) u64);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CacheDir(pub(crate) Option<PathBuf>);
 
-/// How long something may go on; not at all is a choice, too.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Grace(pub(crate) Duration);
-
 /// The file that says who may use how much.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PolicyFile(pub(crate) PathBuf);
@@ -311,25 +307,9 @@ impl Value for CacheDir {
     }
 }
 
-impl Value for Grace {
-    fn from_text(text: &str) -> Result<Self, String> {
-        parse_grace(text).map(Grace)
-    }
-
-    fn from_toml(value: &DeValue<'_>) -> Result<Self, String> {
-        match value {
-            DeValue::String(text) => Grace::from_text(text),
-            other => Duration::from_toml(other).map(Grace),
-        }
-    }
-}
-
-/// As [`parse_duration`], and `0s` or `none` for no time at all.
+/// As [`parse_duration`], and `off` or `0s` for no time at all.
 pub fn parse_grace(text: &str) -> Result<Duration, String> {
-    match text.trim() {
-        "0" | "0s" | "0ms" | "none" => Ok(Duration::ZERO),
-        text => parse_duration(text),
-    }
+    Limit::from_text(text).map(|limit| limit.0.unwrap_or_default())
 }
 
 impl Value for PolicyFile {
@@ -573,10 +553,10 @@ mod tests {
 
     #[test]
     fn a_grace_may_be_no_time_at_all() {
-        assert_eq!(Grace::from_text("0s"), Ok(Grace(Duration::ZERO)));
-        assert_eq!(Grace::from_text(" none "), Ok(Grace(Duration::ZERO)));
-        assert_eq!(Grace::from_text("90s"), Ok(Grace(Duration::from_secs(90))));
-        assert!(Grace::from_text("90").unwrap_err().contains("unit"));
+        assert_eq!(parse_grace("0s"), Ok(Duration::ZERO));
+        assert_eq!(parse_grace(" off "), Ok(Duration::ZERO));
+        assert_eq!(parse_grace("90s"), Ok(Duration::from_secs(90)));
+        assert!(parse_grace("90").unwrap_err().contains("unit"));
     }
 
     #[test]
