@@ -77,12 +77,9 @@ fn read_terms(stream: &Stream, header: &Header) -> Result<Terms, ReceiveError> {
     Ok(Terms::from_millis(heartbeat_ms, grace_ms))
 }
 
-/// The driver's side of a further stream: introduces the connection, and waits for the worker. Reads no more than its
-/// answer: what follows are payloads.
-pub fn join(stream: &Stream, join: &Join) -> Result<(), ReceiveError> {
+/// The number and the body of a short message, and nothing that comes behind it.
+pub(crate) fn read_answer(stream: &Stream) -> Result<(u16, Vec<u8>), ReceiveError> {
     const LONGEST: usize = 4 << 10;
-    let body = encode(join);
-    stream.send_payload(&[Header::new(Join::OPCODE, body.len(), 0).as_bytes(), &body].concat())?;
     let mut header = [0; Header::LEN];
     stream.receive_payload(&mut header)?;
     let header = Header::parse(&header)?;
@@ -91,7 +88,16 @@ pub fn join(stream: &Stream, join: &Join) -> Result<(), ReceiveError> {
     }
     let mut body = vec![0; header.body_len()];
     stream.receive_payload(&mut body)?;
-    match Handshake::decode(header.opcode.get(), &body)? {
+    Ok((header.opcode.get(), body))
+}
+
+/// The driver's side of a further stream: introduces the connection, and waits for the worker. Reads no more than its
+/// answer: what follows are payloads.
+pub fn join(stream: &Stream, join: &Join) -> Result<(), ReceiveError> {
+    let body = encode(join);
+    stream.send_payload(&[Header::new(Join::OPCODE, body.len(), 0).as_bytes(), &body].concat())?;
+    let (opcode, body) = read_answer(stream)?;
+    match Handshake::decode(opcode, &body)? {
         Handshake::Joined(joined) if joined.stream == join.stream => Ok(()),
         Handshake::Refused(refused) => Err(io::Error::other(refused.reason).into()),
         _ => Err(DecodeError::BadValue.into()),

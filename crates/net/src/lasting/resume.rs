@@ -16,6 +16,7 @@ use telecl_wire::{DecodeError, Header, PROTOCOL_VERSION, encode};
 use zerocopy::IntoBytes;
 
 use super::{Cause, Home, Lasting, Phase, Side, Transport, lock};
+use crate::link::read_answer;
 use crate::{ReceiveError, Stream};
 
 /// How long the first attempt may take, and the longest.
@@ -97,7 +98,7 @@ impl Lasting {
         stream.set_send_timeout(Some(left(deadline)))?;
         let words = Resume { magic: MAGIC, protocol: PROTOCOL_VERSION, session, secret, stream: self.number, received };
         send_message(&stream, &words)?;
-        let peer_has = read_answer(&stream)?;
+        let peer_has = read_received(&stream)?;
         stream.set_receive_timeout(None)?;
         stream.set_send_timeout(None)?;
         self.install(stream, peer_has)
@@ -182,22 +183,10 @@ pub fn answer_not_resumed(stream: &Stream, reason: &str, again: bool) {
     let _ = send_message(stream, &NotResumed { reason, again });
 }
 
-/// What the worker has received. Reads no more than the answer: what follows are records.
-fn read_answer(stream: &Stream) -> Result<u64, Failed> {
-    const LONGEST: usize = 4 << 10;
-    let read = || -> Result<(u16, Vec<u8>), ReceiveError> {
-        let mut header = [0; Header::LEN];
-        stream.receive_payload(&mut header)?;
-        let header = Header::parse(&header)?;
-        if header.body_len() > LONGEST || header.payload_len() > 0 {
-            return Err(DecodeError::TooLong.into());
-        }
-        let mut body = vec![0; header.body_len()];
-        stream.receive_payload(&mut body)?;
-        Ok((header.opcode.get(), body))
-    };
+/// What the worker has received. What follows the answer are records.
+fn read_received(stream: &Stream) -> Result<u64, Failed> {
     let now = |error: ReceiveError| Failed::Now(error.to_string());
-    let (opcode, body) = read().map_err(now)?;
+    let (opcode, body) = read_answer(stream).map_err(now)?;
     match Handshake::decode(opcode, &body).map_err(|error| now(error.into()))? {
         Handshake::Resumed(resumed) => Ok(resumed.received),
         Handshake::NotResumed(refused) if refused.again => Err(Failed::Now(refused.reason.to_owned())),
