@@ -14,6 +14,7 @@ use telecl_confine::{Mode, Plan};
 use tracing::{debug, warn};
 
 use super::homes::Homes;
+use super::offer::Offer;
 use super::scratch::{Scratch, WorkerScratch};
 use super::{ServeError, ServeSettings, launch};
 use crate::environment;
@@ -96,6 +97,18 @@ pub(crate) fn command(settings: &ServeSettings, scratch: &WorkerScratch) -> Comm
         }
     }
     command
+}
+
+/// Says so if devices are missing that ought to be there: a confined process may not have found what its driver needs.
+pub(crate) fn look_for_missing(settings: &ServeSettings, offer: &Offer) {
+    let all_wanted = settings.platforms.is_empty() && settings.devices.is_empty();
+    let has_nvidia = || offer.known().iter().any(|device| device.platform.contains("NVIDIA"));
+    if settings.confinement.mode != Mode::Off && all_wanted && Path::new("/dev/nvidiactl").exists() && !has_nvidia() {
+        warn!(
+            "there is an NVIDIA driver here, but no device of it: if clinfo shows one, start with --confine off, and if that \
+             helps, name what workers need in worker_paths (docs/trust.md)"
+        );
+    }
 }
 
 /// NVIDIA's libraries have a privileged helper make device files that are not there yet. Workers cannot.

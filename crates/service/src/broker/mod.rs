@@ -275,6 +275,7 @@ pub fn serve(settings: ServeSettings, ready: impl FnOnce(&[Address])) -> Result<
     confinement::check(&settings.confinement, &mut scratch)?;
     confinement::make_device_files(&settings.confinement);
     let offer = Arc::new(offer::take_inventory(&settings, &scratch));
+    confinement::look_for_missing(&settings, &offer);
     let directory = settings.cache_dir.as_ref().map(|directory| directory.join("programs"));
     let broker = Arc::new(Broker {
         admission: Admission::new(Arc::clone(&rules), Arc::clone(&offer)),
