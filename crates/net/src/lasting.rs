@@ -434,10 +434,10 @@ impl Lasting {
         self.take(target, Patience::Glance)
     }
 
-    /// Whether data has been read ahead that nobody has taken.
+    /// Whether data has been read ahead that nobody has taken. Whoever has the lock sees to it that it is noticed.
     pub(crate) fn has_received(&self) -> bool {
-        let inbound = lock(&self.inbound);
-        inbound.whole && (inbound.has_data() || inbound.transport.stream.has_received())
+        try_lock(&self.inbound)
+            .is_some_and(|inbound| inbound.whole && (inbound.has_data() || inbound.transport.stream.has_received()))
     }
 
     fn take(&self, target: &mut [u8], patience: Patience) -> io::Result<Option<usize>> {
