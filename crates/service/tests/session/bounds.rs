@@ -6,7 +6,7 @@ use telecl_wire::reply::Format;
 use telecl_wire::request::*;
 use telecl_wire::{Ids, WireId};
 
-use crate::client::{Broker, Client, Command_, command};
+use crate::client::{Broker, Client, Command_, command, flat};
 
 pub(crate) const TESTS: &[crate::Test] = &[
     ("what_is_staged_and_never_used_has_a_limit", what_is_staged_and_never_used_has_a_limit),
@@ -58,18 +58,7 @@ fn parts_of_an_image_lie_within_it() {
     let broker = Broker::start();
     let mut client = broker.client();
     let (context, queue) = client.context_and_queue(0);
-    let desc = ImageDesc {
-        kind: CL_MEM_OBJECT_IMAGE2D,
-        width: 4,
-        height: 2,
-        depth: 0,
-        array_size: 0,
-        row_pitch: 0,
-        slice_pitch: 0,
-        mip_levels: 0,
-        samples: 0,
-        parent: 0,
-    };
+    let desc = flat(4, 2);
     let format = Format { order: CL_RGBA, data_type: CL_UNSIGNED_INT8 };
     let image = client.id();
     client.send(&CreateImage { id: image, context, flags: 0, format, desc, staged: 0, properties: Ids(&[]) });

@@ -483,6 +483,22 @@ pub(crate) fn command(queue: u64, event: u64) -> Command_<'static> {
     Command_ { queue, event, seen: true, waits: Ids(&[]) }
 }
 
+/// A plain image of two dimensions.
+pub(crate) fn flat(width: u64, height: u64) -> ImageDesc {
+    ImageDesc {
+        kind: CL_MEM_OBJECT_IMAGE2D,
+        width,
+        height,
+        depth: 0,
+        array_size: 0,
+        row_pitch: 0,
+        slice_pitch: 0,
+        mip_levels: 0,
+        samples: 0,
+        parent: 0,
+    }
+}
+
 pub(crate) fn memory_arg(index: u32, object: u64) -> Arg<'static> {
     Arg { index, form: ArgForm::Memory, size: 8, object, value: &[] }
 }

@@ -5,7 +5,7 @@ use telecl_wire::reply::Format;
 use telecl_wire::request::*;
 use telecl_wire::{Ids, WireId};
 
-use crate::client::{Broker, Client, Command_};
+use crate::client::{Broker, Client, Command_, flat};
 
 pub(crate) const TESTS: &[crate::Test] =
     &[("random_requests_never_break_the_worker", random_requests_never_break_the_worker)];
@@ -74,18 +74,9 @@ fn play(client: &mut Client, dice: &mut Dice, requests: usize) {
                 id
             }
             2 => {
-                let desc = ImageDesc {
-                    kind: dice.pick(&[CL_MEM_OBJECT_IMAGE2D, CL_MEM_OBJECT_IMAGE3D, 0, u32::MAX]),
-                    width: dice.pick(&[0, 4, 64]),
-                    height: dice.pick(&[0, 4, 64]),
-                    depth: dice.pick(&[0, 2]),
-                    array_size: 0,
-                    row_pitch: 0,
-                    slice_pitch: 0,
-                    mip_levels: 0,
-                    samples: 0,
-                    parent: 0,
-                };
+                let kind = dice.pick(&[CL_MEM_OBJECT_IMAGE2D, CL_MEM_OBJECT_IMAGE3D, 0, u32::MAX]);
+                let (width, height) = (dice.pick(&[0, 4, 64]), dice.pick(&[0, 4, 64]));
+                let desc = ImageDesc { kind, depth: dice.pick(&[0, 2]), ..flat(width, height) };
                 let format = Format { order: CL_RGBA, data_type: CL_UNSIGNED_INT8 };
                 client.send(&CreateImage { id, context, flags: 0, format, desc, staged: 0, properties: Ids(&[]) });
                 id

@@ -9,7 +9,7 @@ use telecl_wire::request::*;
 use telecl_wire::{Ids, WireId};
 
 use crate::broker::until;
-use crate::client::{Broker, Client, Command_, command, memory_arg};
+use crate::client::{Broker, Client, Command_, command, flat, memory_arg};
 
 pub(crate) const TESTS: &[crate::Test] = &[
     ("a_session_gets_what_it_may_have_and_not_a_byte_more", a_session_gets_what_it_may_have),
@@ -58,21 +58,6 @@ fn image(client: &mut Client, context: u64, desc: ImageDesc) -> u64 {
     let (id, flags) = (client.id(), CL_MEM_READ_WRITE);
     client.send(&CreateImage { id, context, flags, format, desc, staged: 0, properties: Ids(&[]) });
     id
-}
-
-fn flat(width: u64, height: u64) -> ImageDesc {
-    ImageDesc {
-        kind: CL_MEM_OBJECT_IMAGE2D,
-        width,
-        height,
-        depth: 0,
-        array_size: 0,
-        row_pitch: 0,
-        slice_pitch: 0,
-        mip_levels: 0,
-        samples: 0,
-        parent: 0,
-    }
 }
 
 fn release(client: &mut Client, id: u64) {

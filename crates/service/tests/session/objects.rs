@@ -5,7 +5,7 @@ use telecl_wire::reply::*;
 use telecl_wire::request::{self, *};
 use telecl_wire::{Ids, WireId};
 
-use crate::client::{Broker, Client, command};
+use crate::client::{Broker, Client, command, flat};
 
 pub(crate) const TESTS: &[crate::Test] = &[
     ("a_failed_create_is_told_and_remembered", a_failed_create_is_told_and_remembered),
@@ -119,18 +119,7 @@ fn images_travel_packed() {
     for part in pixels.chunks(1 << 20) {
         client.send_with(&Stage { id: staged }, part);
     }
-    let desc = ImageDesc {
-        kind: CL_MEM_OBJECT_IMAGE2D,
-        width,
-        height,
-        depth: 0,
-        array_size: 0,
-        row_pitch: 0,
-        slice_pitch: 0,
-        mip_levels: 0,
-        samples: 0,
-        parent: 0,
-    };
+    let desc = flat(width, height);
     let format = Format { order: CL_RGBA, data_type: CL_UNSIGNED_INT8 };
     let create =
         CreateImage { id: image, context, flags: CL_MEM_READ_WRITE, format, desc, staged, properties: Ids(&[]) };
