@@ -194,7 +194,9 @@ impl Session {
             bell.with_stream(|stream| process::remember_socket(stream));
             Ok(bell)
         });
-        let bell = started.map_err(|error| {
+        // What came before anybody listened is taken now; not while we hold what that takes.
+        let rung = started.and_then(|bell| bell.ring_by_hand().map(|()| bell));
+        let bell = rung.map_err(|error| {
             log::debug(format_args!("no thread for {}: {error}", self.address));
             ClError(CL_OUT_OF_HOST_MEMORY)
         })?;

@@ -57,14 +57,12 @@ impl Backlog {
     }
 }
 
-/// Starts the thread. It holds the session only weakly, so that the last user closes it.
+/// Starts the thread, which does nothing until the bell rings: whoever waits for a kernel may have the link for long, and
+/// lines are to be tended meanwhile. It holds the session only weakly, so that the last user closes it.
 pub(super) fn start(session: &Arc<Session>, bell: Arc<Bell>) -> io::Result<()> {
     let session = Arc::downgrade(session);
     spawn("telecl-rx", 256 << 10, move || {
         let _mark = ReceiverMark::set();
-        if let Some(session) = session.upgrade() {
-            session.take_all(&mut lock(&session.receiver));
-        }
         run(&session, &bell);
         crate::process::forget_socket(&*bell);
         bell.with_stream(|stream| crate::process::forget_socket(stream));
