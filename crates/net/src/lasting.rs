@@ -8,25 +8,31 @@
 //! what the peer sends, however much that is. So two ends that wait for each other's word get it: neither is ever stuck
 //! because the other does not read.
 
+mod heartbeat;
 mod inbound;
 mod outbound;
 mod record;
 mod resume;
+mod terms;
 #[cfg(test)]
 mod tests;
+mod transport;
 
 use std::fmt;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Weak};
 use std::time::{Duration, Instant};
 
+use self::heartbeat::Noticed;
 use self::inbound::{Inbound, Patience, Room};
 use self::outbound::Outbound;
 pub(crate) use self::outbound::WhenFull;
 use self::record::broken;
 pub use self::resume::answer_not_resumed;
+pub use self::terms::Terms;
+use self::transport::Side;
+pub use self::transport::{Home, Transport};
 use crate::{Bell, Stream};
 
 /// After so many bytes the peer is told that they have come, if nothing is sent to it anyway.
@@ -46,108 +52,6 @@ const NAP: Duration = Duration::from_millis(1);
 
 /// The number of a session's own line, where its further streams have theirs.
 pub const MAIN_LINE: u32 = u32::MAX;
-
-/// What both ends of a line have agreed on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Terms {
-    /// A peer that is silent for so long is taken for dead; `None`: silence means nothing.
-    pub heartbeat: Option<Duration>,
-    /// How long a line may be broken.
-    pub grace: Duration,
-}
-
-impl Default for Terms {
-    fn default() -> Self {
-        Terms { heartbeat: Some(Duration::from_secs(10)), grace: Duration::from_secs(30) }
-    }
-}
-
-impl Terms {
-    /// From what travels: milliseconds, and 0 for no heartbeat.
-    pub fn from_millis(heartbeat: u32, grace: u32) -> Terms {
-        let time = |millis: u32| Duration::from_millis(millis.into());
-        Terms { heartbeat: Some(time(heartbeat)).filter(|limit| !limit.is_zero()), grace: time(grace) }
-    }
-
-    /// What [`Terms::from_millis`] takes.
-    pub fn millis(&self) -> (u32, u32) {
-        let millis = |time: Duration| u32::try_from(time.as_millis()).unwrap_or(u32::MAX);
-        (self.heartbeat.map_or(0, millis), millis(self.grace))
-    }
-
-    /// What two sides agree on: the shorter of both times.
-    #[must_use]
-    pub fn and(self, other: Terms) -> Terms {
-        let heartbeat = match (self.heartbeat, other.heartbeat) {
-            (Some(one), Some(other)) => Some(one.min(other)),
-            _ => None,
-        };
-        Terms { heartbeat, grace: self.grace.min(other.grace) }
-    }
-
-    /// Whether there is any use in a lasting line.
-    pub fn is_nothing(&self) -> bool {
-        self.heartbeat.is_none() && self.grace.is_zero()
-    }
-
-    /// How often a line is to be [tended](Lasting::tend).
-    pub fn interval(&self) -> Option<Duration> {
-        self.heartbeat.map(|limit| (limit / 4).max(Duration::from_millis(10)))
-    }
-}
-
-/// The side that makes connections.
-pub trait Home: fmt::Debug + Send + Sync {
-    /// Another connection to the same service.
-    fn connect(&self, deadline: Instant) -> io::Result<Stream>;
-    /// What names the session, and proves that it is ours.
-    fn ticket(&self) -> (u64, [u8; 16]);
-    /// Runs something in a thread of its own.
-    fn spawn(&self, body: Box<dyn FnOnce() + Send>) -> io::Result<()>;
-    /// The line has this socket from now on.
-    fn opened(&self, socket: BorrowedFd<'_>);
-    /// It is about to be closed.
-    fn closing(&self, socket: BorrowedFd<'_>);
-}
-
-/// Which end of a line this is.
-#[derive(Clone, Debug)]
-enum Side {
-    Driver(Arc<dyn Home>),
-    Worker,
-}
-
-/// A connection that a line has, or had. Nobody but the line receives or sends there.
-#[derive(Debug)]
-pub struct Transport {
-    stream: Stream,
-    /// They are counted from 1.
-    number: u64,
-    side: Side,
-}
-
-impl Transport {
-    fn new(stream: Stream, number: u64, side: &Side) -> Arc<Transport> {
-        if let Side::Driver(home) = side {
-            home.opened(stream.as_fd());
-        }
-        Arc::new(Transport { stream, number, side: side.clone() })
-    }
-}
-
-impl AsFd for Transport {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.stream.as_fd()
-    }
-}
-
-impl Drop for Transport {
-    fn drop(&mut self) {
-        if let Side::Driver(home) = &self.side {
-            home.closing(self.stream.as_fd());
-        }
-    }
-}
 
 /// Why a line is broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -186,14 +90,6 @@ struct State {
     phase: Phase,
     /// What the peer had when it was resumed.
     peer_has: u64,
-}
-
-/// When something was heard and said last, as far as whoever tends the line has noticed.
-#[derive(Debug)]
-struct Noticed {
-    looked: Instant,
-    heard: (u64, Instant),
-    said: (u64, Instant),
 }
 
 /// A line.
@@ -255,7 +151,6 @@ impl Lasting {
 
     fn new(stream: Stream, side: Side, number: u32, terms: Terms) -> Arc<Lasting> {
         let transport = Transport::new(stream, 1, &side);
-        let now = Instant::now();
         Arc::new_cyclic(|myself| Lasting {
             myself: Weak::clone(myself),
             side,
@@ -275,7 +170,7 @@ impl Lasting {
             window: AtomicUsize::new(WINDOW),
             waits: AtomicBool::new(false),
             hurried: AtomicBool::new(false),
-            noticed: Mutex::new(Noticed { looked: now, heard: (0, now), said: (0, now) }),
+            noticed: Mutex::new(Noticed::new()),
             resuming: Mutex::default(),
             bell: Mutex::default(),
             watcher: OnceLock::new(),
@@ -669,60 +564,6 @@ impl Lasting {
             Phase::Over { kind, reason } => Some(io::Error::new(*kind, reason.clone())),
             Phase::Whole | Phase::Broken { .. } => None,
         }
-    }
-
-    // ---- heartbeats ----
-
-    /// To be called every [`Terms::interval`]: hears what has come, and tells the peer that we are there if nothing else
-    /// has for a while. Returns how long the peer has been silent.
-    pub fn tend(&self) -> Duration {
-        self.look(Room::Fixed);
-        let Some(limit) = self.terms.heartbeat else { return Duration::ZERO };
-        let now = Instant::now();
-        let (heard, said) = (self.heard.load(Ordering::Relaxed), self.said.load(Ordering::Relaxed));
-        let mut noticed = lock(&self.noticed);
-        // Whoever was stopped meanwhile does not know what has come.
-        let stopped = now - noticed.looked > limit;
-        noticed.looked = now;
-        if stopped || noticed.heard.0 != heard || self.has_unheard() {
-            noticed.heard = (heard, now);
-        }
-        if noticed.said.0 != said {
-            noticed.said = (said, now);
-        }
-        let (silent, quiet) = (now - noticed.heard.1, now - noticed.said.1);
-        drop(noticed);
-        if quiet >= limit / 4 {
-            self.say_something(false);
-        }
-        if matches!(self.health(), Health::Whole) { silent } else { Duration::ZERO }
-    }
-
-    /// Whether something has come that nobody has taken, such as data that nobody wants yet.
-    fn has_unheard(&self) -> bool {
-        let state = self.lock_state();
-        !matches!(state.phase, Phase::Whole) || state.transport.stream.has_something()
-    }
-
-    /// Takes the peer for dead, or the way to it.
-    pub fn give_up_connection(&self) {
-        let transport = Arc::clone(&self.lock_state().transport);
-        self.part_with(&transport, Cause::Lost, &io::ErrorKind::TimedOut.into());
-    }
-
-    /// The system says that the peer has closed the connection, while perhaps nobody receives. What it said before is
-    /// heard first, as far as nobody has to take data for that. `false` if somebody receives, and will notice the end.
-    pub fn hung_up(&self) -> bool {
-        let transport = Arc::clone(&self.lock_state().transport);
-        let cause = if transport.stream.was_reset() { Cause::Lost } else { Cause::Closed };
-        if try_lock(&self.inbound).is_none() {
-            return false;
-        }
-        self.look(Room::Fixed);
-        if matches!(self.health(), Health::Whole) {
-            self.part_with(&transport, cause, &io::ErrorKind::UnexpectedEof.into());
-        }
-        true
     }
 
     // ---- the bell ----

@@ -80,8 +80,22 @@ impl Stream {
 
     /// How to connect to the same peer again; known only as long as the connection lasts.
     pub fn redial(&self) -> io::Result<Redial> {
+        Ok(Redial { peer: self.peer()?, facts: self.facts.clone() })
+    }
+
+    /// Where the peer is, over TCP.
+    pub fn peer(&self) -> io::Result<SocketAddr> {
         let peer = net::getpeername(&self.fd)?.ok_or(io::ErrorKind::NotConnected)?;
-        Ok(Redial { peer: SocketAddr::try_from(peer)?, facts: self.facts.clone() })
+        Ok(SocketAddr::try_from(peer)?)
+    }
+
+    /// Whether it never leaves this machine's loopback, where the peer sees us at `seen_at`: nobody stands between, who may
+    /// be cut off from one of us.
+    pub fn is_within_loopback(&self, seen_at: &str) -> bool {
+        let Ok(here) = net::getsockname(&self.fd).and_then(SocketAddr::try_from) else { return false };
+        let canonical = |address: SocketAddr| (address.ip().to_canonical(), address.port());
+        let same = seen_at.parse().is_ok_and(|there| canonical(there) == canonical(here));
+        same && here.ip().to_canonical().is_loopback()
     }
 
     /// Takes over a connected socket, for example one inherited from a parent process.
@@ -627,4 +641,22 @@ fn is_stale_socket(path: &PathBuf) -> bool {
     fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket())
         && connect_unix(path, Instant::now() + Duration::from_secs(1))
             .is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_within_loopback_is_one_that_nobody_passes_on() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let near = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let far = Stream::from_fd(listener.accept().unwrap().0.into());
+        let (seen_at, near) = (far.peer().unwrap(), Stream::from_fd(near.into()));
+        assert!(near.is_within_loopback(&seen_at.to_string()));
+        assert!(near.is_within_loopback(&format!("[::ffff:127.0.0.1]:{}", seen_at.port())), "by a listener for both");
+        assert!(!near.is_within_loopback(&format!("127.0.0.1:{}", seen_at.port() ^ 1)), "a proxy");
+        assert!(!near.is_within_loopback(&format!("10.0.0.7:{}", seen_at.port())));
+        assert!(!near.is_within_loopback("") && !near.is_within_loopback("nonsense"));
+    }
 }

@@ -110,6 +110,9 @@ bodies! {
         pub instance: u64,
         /// Boot id of the node: equal on both sides means that driver and service share a kernel.
         pub boot_id: [u8; 16],
+        /// Where the service sees the driver, as `address:port`; empty at a Unix socket. If it is not where the driver sees
+        /// itself, somebody stands between them.
+        pub seen_at: &'a str,
         /// Time the service spent between reading `Hello` and sending this; not part of the round trip.
         pub took_ns: u64,
         /// What both sides do.

@@ -117,6 +117,7 @@ fn welcome() -> Welcome<'static> {
         socket: "",
         instance: 1,
         boot_id: [7; 16],
+        seen_at: "",
         took_ns: 0,
         compression: Compression::Auto,
         heartbeat_ms: 10_000,

@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::BorrowedFd;
 use std::thread;
 
 use telecl_wire::handshake::Resume;

@@ -312,6 +312,7 @@ impl Conversation<'_> {
             broker.placement.order(&mut platforms, &loads, pid, Instant::now());
         }
         let (heartbeat_ms, grace_ms) = begin.terms.millis();
+        let seen_at = stream.peer().map_or_else(|_| String::new(), |peer| peer.to_string());
         let mut welcome = Welcome {
             session,
             secret,
@@ -320,6 +321,7 @@ impl Conversation<'_> {
             socket: &broker.socket,
             instance: broker.instance,
             boot_id: broker.boot_id,
+            seen_at: &seen_at,
             took_ns: 0,
             compression: begin.compression,
             heartbeat_ms,

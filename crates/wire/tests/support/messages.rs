@@ -100,7 +100,7 @@ make! {
     handshake::Challenge { nonce, proof }
     handshake::Response { proof }
     handshake::Hello<'a> { magic, protocol, version, program, pid, compression, credential }
-    handshake::Welcome<'a> { session, secret, version, node, socket, instance, boot_id, took_ns, compression, heartbeat_ms, grace_ms, tenant, limited, by_load, loads, memory, platforms }
+    handshake::Welcome<'a> { session, secret, version, node, socket, instance, boot_id, seen_at, took_ns, compression, heartbeat_ms, grace_ms, tenant, limited, by_load, loads, memory, platforms }
     handshake::DeviceLoad { device, sessions, most }
     handshake::DeviceMemory { device, most, shared }
     handshake::Refused<'a> { reason, protocol }
