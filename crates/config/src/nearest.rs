@@ -3,9 +3,13 @@
 /// The candidate that differs from `word` in the fewest letters, if it is near enough to be meant.
 pub fn nearest<'c>(word: &str, candidates: impl Iterator<Item = &'c str>) -> Option<&'c str> {
     let word = word.to_lowercase().replace('-', "_");
+    let length = word.chars().count();
+    let near = |candidate: &str| (candidate.len() / 3).max(1);
     candidates
+        // A word of quite another length needs no look, however long it is.
+        .filter(|candidate| length.abs_diff(candidate.chars().count()) <= near(candidate))
         .map(|candidate| (distance(&word, candidate), candidate))
-        .filter(|(distance, candidate)| *distance <= (candidate.len() / 3).max(1))
+        .filter(|(distance, candidate)| *distance <= near(candidate))
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, candidate)| candidate)
 }
@@ -46,6 +50,7 @@ mod tests {
             ("debgu", Some("debug")),
             ("colour", None),
             ("", None),
+            (&"services".repeat(1000), None),
         ] {
             assert_eq!(nearest(word, keys.into_iter()), meant, "{word}");
         }
