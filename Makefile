@@ -18,7 +18,7 @@ PACKAGES := gcc libc6-dev binutils python3 python3-venv \
 	clinfo hashcat piglit valgrind prometheus g++
 
 .PHONY: help demo test check parity build packages install uninstall format lint unit guard guard-bless symbols \
-	system parity-ci fuzz fuzz-ci clean
+	system parity-ci fuzz fuzz-ci clean images e2e-kube
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -94,6 +94,17 @@ system: build ## C programs through a real loader, a real service and the real d
 
 parity-ci: build ## the part of the parity run that every change must pass
 	$(PYTHON) tests/parity/parity.py --subset ci --telecl $(BIN)/telecl --driver $(BIN)/libtelecl.so
+
+# Debian roots, a certificate authority, and static programs for containers.
+KUBE_PACKAGES := gcc libc6-dev binutils python3 mmdebstrap ocl-icd-libopencl1 openssl iproute2 util-linux
+
+images: build ## container images as OCI archives, in target/images (needs no registry and no docker; root)
+	@.ci/install $(KUBE_PACKAGES)
+	@deploy/images/build $(BUILT)
+
+e2e-kube: images ## telecl in a real Kubernetes cluster: $KUBECONFIG's, or one that is started here (root); SCENARIO=name for one
+	tests/kube/images $(BUILT)
+	tests/kube/e2e $(BUILT) $(SCENARIO)
 
 # What `fuzz-ci` runs, and for how many seconds each.
 TARGETS := handshake request reply channel config policy token shm worker
