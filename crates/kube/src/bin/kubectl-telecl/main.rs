@@ -1,0 +1,2 @@
+//! `kubectl telecl`.
+fn main() {}
