@@ -17,12 +17,12 @@ PACKAGES := gcc libc6-dev binutils python3 python3-venv \
 	ocl-icd-libopencl1 ocl-icd-opencl-dev opencl-headers pocl-opencl-icd \
 	clinfo hashcat piglit valgrind prometheus g++
 
-.PHONY: help demo test check parity build packages install uninstall format lint unit guard guard-bless symbols \
+.PHONY: help demo test check parity build driver-portable packages install uninstall format lint unit guard guard-bless symbols \
 	system parity-ci fuzz fuzz-ci clean images e2e-kube
 .DEFAULT_GOAL := help
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: packages build ## start a service, list its devices, run clinfo and hashcat through it (minutes)
 	@.ci/demo $(BIN)
@@ -50,6 +50,16 @@ build: ## the command and the driver, in target/release
 	@.ci/need-cargo
 	cargo build $(PROFILE) --workspace
 
+driver-portable: ## the driver for containers with glibc 2.17 or later, in target/portable
+	@.ci/install gcc libc6-dev binutils python3 python3-venv
+	@.ci/need-cargo
+	@.ci/driver-portable $(BUILT)
+
+spank: ## the option --remote-accel for this system's release of Slurm: target/release/libspank_telecl.so
+	@.ci/install gcc libc6-dev libslurm-dev
+	@.ci/need-cargo
+	cargo build $(PROFILE) -p telecl-spank
+
 packages: ## install the Debian packages that are missing (uses sudo if need be)
 	@.ci/install $(PACKAGES)
 
@@ -58,6 +68,7 @@ install: ## put telecl below PREFIX (/usr/local) and its ICD file where loaders 
 	@test -e $(BIN)/libtelecl.so || { echo "error: nothing is built yet. Try: make build" >&2; exit 1; }
 	install -D -m 755 $(BIN)/telecl $(DESTDIR)$(PREFIX)/bin/telecl
 	install -D -m 644 $(BIN)/libtelecl.so $(DESTDIR)$(PREFIX)/lib/telecl/libtelecl.so
+	test ! -e $(BUILT)/portable/libtelecl.so || install -D -m 644 $(BUILT)/portable/libtelecl.so $(DESTDIR)$(PREFIX)/lib/telecl/portable/libtelecl.so
 	install -D -m 644 include/telecl.h $(DESTDIR)$(PREFIX)/include/telecl.h
 	install -d $(DESTDIR)/etc/OpenCL/vendors
 	echo $(PREFIX)/lib/telecl/libtelecl.so > $(DESTDIR)/etc/OpenCL/vendors/telecl.icd
@@ -95,16 +106,8 @@ system: build ## C programs through a real loader, a real service and the real d
 parity-ci: build ## the part of the parity run that every change must pass
 	$(PYTHON) tests/parity/parity.py --subset ci --telecl $(BIN)/telecl --driver $(BIN)/libtelecl.so
 
-# Debian roots, a certificate authority, and static programs for containers.
-KUBE_PACKAGES := gcc libc6-dev binutils python3 mmdebstrap ocl-icd-libopencl1 openssl iproute2 util-linux
-
-images: build ## container images as OCI archives, in target/images (needs no registry and no docker; root)
-	@.ci/install $(KUBE_PACKAGES)
-	@deploy/images/build $(BUILT)
-
-e2e-kube: images ## telecl in a real Kubernetes cluster: $KUBECONFIG's, or one that is started here (root); SCENARIO=name for one
-	tests/kube/images $(BUILT)
-	tests/kube/e2e $(BUILT) $(SCENARIO)
+.PHONY: help demo test check parity build driver-portable packages install uninstall format lint unit guard guard-bless symbols \
+	system parity-ci fuzz fuzz-ci clean images e2e-kube
 
 # What `fuzz-ci` runs, and for how many seconds each.
 TARGETS := handshake request reply channel config policy token shm worker
