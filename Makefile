@@ -17,8 +17,8 @@ PACKAGES := gcc libc6-dev binutils python3 python3-venv \
 	ocl-icd-libopencl1 ocl-icd-opencl-dev opencl-headers pocl-opencl-icd \
 	clinfo hashcat piglit valgrind prometheus g++
 
-.PHONY: help demo test check parity build driver-portable packages install uninstall format lint unit guard guard-bless symbols \
-	system parity-ci fuzz fuzz-ci clean images e2e-kube
+.PHONY: help demo test check parity build driver-portable spank e2e-slurm images e2e-kube packages install uninstall format lint unit guard \
+	guard-bless symbols system parity-ci fuzz fuzz-ci clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -106,8 +106,27 @@ system: build ## C programs through a real loader, a real service and the real d
 parity-ci: build ## the part of the parity run that every change must pass
 	$(PYTHON) tests/parity/parity.py --subset ci --telecl $(BIN)/telecl --driver $(BIN)/libtelecl.so
 
-.PHONY: help demo test check parity build driver-portable packages install uninstall format lint unit guard guard-bless symbols \
-	system parity-ci fuzz fuzz-ci clean images e2e-kube
+# Debian's Slurm, and a container that needs no daemon.
+SLURM_PACKAGES := slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge libslurm-dev charliecloud-runtime \
+	iproute2 util-linux procps mmdebstrap clinfo hashcat pocl-opencl-icd ocl-icd-libopencl1
+
+e2e-slurm: ## jobs on a real Slurm of several nodes, each in namespaces of its own; needs root
+	@.ci/install $(SLURM_PACKAGES)
+	$(MAKE) spank driver-portable
+	cargo build $(PROFILE) -p telecl-cli -p telecl-driver
+	$(PYTHON) tests/slurm/e2e.py --built $(BUILT)
+
+# Debian roots, a certificate authority, and static programs for containers.
+KUBE_PACKAGES := gcc libc6-dev binutils python3 python3-venv mmdebstrap ocl-icd-libopencl1 openssl iproute2 util-linux
+
+images: driver-portable ## container images as OCI archives, in target/images: no registry, no docker; needs root
+	@.ci/install $(KUBE_PACKAGES)
+	cargo build $(PROFILE) -p telecl-cli -p telecl-driver -p telecl-kube
+	@deploy/images/build $(BUILT)
+
+e2e-kube: images ## telecl in a Kubernetes cluster: that of KUBECONFIG, or a real one started here; SCENARIO=name for one; needs root
+	tests/kube/images $(BUILT)
+	tests/kube/e2e $(BUILT) $(SCENARIO)
 
 # What `fuzz-ci` runs, and for how many seconds each.
 TARGETS := handshake request reply channel config policy token shm worker
