@@ -22,7 +22,7 @@ PACKAGES := gcc libc6-dev binutils python3 python3-venv \
 .DEFAULT_GOAL := help
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: packages build ## start a service, list its devices, run clinfo and hashcat through it (minutes)
 	@.ci/demo $(BIN)
