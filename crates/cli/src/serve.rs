@@ -16,7 +16,7 @@ use crate::exit::{Exit, Failure, Outcome, print};
 use crate::{LogFormat, ServeArgs, WorkerArgs};
 
 /// Flags for what the service shows, and by what it knows drivers.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Credentials (files, read again when they change; docs/credentials.md)")]
 pub(crate) struct CredentialArgs {
     /// The service's certificate, for TLS
@@ -49,6 +49,11 @@ pub(crate) struct CredentialArgs {
 }
 
 impl CredentialArgs {
+    /// Drivers are known by this secret.
+    pub(crate) fn use_secret(&mut self, file: PathBuf) {
+        self.secret = Some(file);
+    }
+
     /// Those of the command line, otherwise the configured ones.
     fn or(self, configured: ServiceCredentialFiles) -> Result<ServiceCredentialFiles, Failure> {
         Ok(ServiceCredentialFiles {
@@ -74,6 +79,15 @@ fn audit(given: Option<PathBuf>, configured: Option<Audit>) -> Result<Option<Aud
 }
 
 pub(crate) fn serve(args: ServeArgs) -> Outcome {
+    run(settings(args)?, |addresses| {
+        for address in addresses {
+            print(format_args!("listening on {address}\n"));
+        }
+    })
+}
+
+/// What the command line and the configuration come to. Logs go to stderr from now on.
+pub(crate) fn settings(args: ServeArgs) -> Result<ServeSettings, Failure> {
     let mut environment = Environment::process();
     if let Some(file) = &args.config {
         environment = environment.with_file(file);
@@ -82,7 +96,7 @@ pub(crate) fn serve(args: ServeArgs) -> Outcome {
     let given_or = |given: Vec<String>, configured| if given.is_empty() { configured } else { given };
     log_to_stderr(args.log_format, "info");
     let confinement = confinement(args.confine.or(config.confine).unwrap_or(Confine::On), &config);
-    let settings = ServeSettings {
+    Ok(ServeSettings {
         listen: if args.listen.is_empty() { config.listen } else { args.listen },
         local_socket: config.local_socket,
         platforms: given_or(args.platforms, config.platforms),
@@ -104,11 +118,6 @@ pub(crate) fn serve(args: ServeArgs) -> Outcome {
         node_name: config.node_name,
         node_address: config.node_address,
         worker: worker_command(args.log_format, "info")?,
-    };
-    run(settings, |addresses| {
-        for address in addresses {
-            print(format_args!("listening on {address}\n"));
-        }
     })
 }
 

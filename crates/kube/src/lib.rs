@@ -1,0 +1,14 @@
+//! What telecl needs inside a Kubernetes cluster and nowhere else.
+//!
+//! The [`controller`] injects telecl's driver into labelled pods ([`inject`], asked through [`webhook`]), keeps the certificates
+//! of itself and of the services ([`certificates`]) and makes services outside the cluster findable inside it. [`objects`] are
+//! what people write to say who may use what.
+#![forbid(unsafe_code)]
+
+pub mod certificates;
+pub mod controller;
+pub mod definitions;
+pub mod inject;
+pub mod leader;
+pub mod objects;
+pub mod webhook;
