@@ -17,7 +17,7 @@ PACKAGES := gcc libc6-dev binutils python3 python3-venv \
 	ocl-icd-libopencl1 ocl-icd-opencl-dev opencl-headers pocl-opencl-icd \
 	clinfo hashcat piglit valgrind prometheus g++
 
-.PHONY: help demo test check parity build driver-portable spank e2e-slurm images e2e-kube packages install uninstall format lint unit guard \
+.PHONY: help demo test check parity build driver-portable spank e2e-slurm images e2e-kube kube-api packages install uninstall format lint unit guard \
 	guard-bless symbols system parity-ci fuzz fuzz-ci clean
 .DEFAULT_GOAL := help
 
@@ -86,6 +86,11 @@ lint: ## clippy, warnings are errors
 
 unit: ## the tests of all crates but the system tests
 	cargo test $(PROFILE) --workspace --exclude telecl-system-tests
+
+# The programs are built from Go modules once, and kept.
+kube-api: ## the chart and the controller against a real API server, without nodes (builds Kubernetes the first time)
+	cargo build $(PROFILE) -p telecl-kube
+	tests/kube/api "$$(tests/kube/programs/build)" $(BIN)
 
 guard: ## count the instructions of the hot path; more than the limits in crates/*/benches is an error
 	@.ci/install gcc libc6-dev valgrind

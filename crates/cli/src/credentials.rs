@@ -85,6 +85,8 @@ pub(crate) fn load(address: &Address) -> Result<Credentials, Silence> {
         token: flags.token.or(configured.token),
         secret: flags.secret.or(configured.secret),
         insecure: flags.insecure || configured.insecure,
+        container: configured.container,
+        profile: configured.profile,
     };
     Credentials::load(&files).map_err(|error| wrong(format!("credentials cannot be used: {error}")))
 }

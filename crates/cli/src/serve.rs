@@ -34,6 +34,9 @@ pub(crate) struct CredentialArgs {
     /// Ids of tokens that are not taken any more
     #[arg(long, value_name = "FILE")]
     revoked: Option<PathBuf>,
+    /// The Unix socket of whoever reviews tokens of Kubernetes' service accounts (telecl-kube agent)
+    #[arg(long, value_name = "SOCKET")]
+    token_review: Option<PathBuf>,
     /// A secret that drivers have too
     #[arg(long, value_name = "FILE")]
     secret: Option<PathBuf>,
@@ -59,6 +62,7 @@ impl CredentialArgs {
             client_ca: absolute("--client-ca", self.client_ca)?.or(configured.client_ca),
             token_keys: absolute("--token-keys", self.token_keys)?.or(configured.token_keys),
             revoked: absolute("--revoked", self.revoked)?.or(configured.revoked),
+            token_review: absolute("--token-review", self.token_review)?.or(configured.token_review),
             secret: absolute("--secret", self.secret)?.or(configured.secret),
             insecure: self.insecure || configured.insecure,
             ..configured
@@ -111,6 +115,8 @@ pub(crate) fn settings(args: ServeArgs) -> Result<ServeSettings, Failure> {
         survival: survival(config.state_dir, config.orphan_grace),
         drain_grace: config.drain_grace,
         terms: config.terms,
+        node_name: config.node_name,
+        node_address: config.node_address,
         worker: worker_command(args.log_format, "info")?,
     })
 }

@@ -14,14 +14,16 @@ use std::fmt;
 
 use serde_json::{Map, Value, json};
 
+use crate::objects::AUDIENCE;
+
 /// Where containers see the driver.
 pub const DRIVER_DIR: &str = "/opt/telecl";
 /// Where containers see the token and the CA.
 pub const IDENTITY_DIR: &str = "/var/run/secrets/telecl";
-/// The audience of the token.
-pub const AUDIENCE: &str = "telecl";
 /// The label that asks for injection, or refuses it.
 pub const INJECT_LABEL: &str = "telecl.dev/inject";
+/// The label that names a profile, a share of memory and compute.
+pub const PROFILE_LABEL: &str = "telecl.dev/profile";
 /// The label that an injected pod gets, so that it can be found.
 pub const INJECTED_LABEL: &str = "telecl.dev/injected";
 /// The annotation that carries the CA into the pod.
@@ -121,7 +123,9 @@ impl Injection {
 
     fn inject(&self, pod: &mut Value) -> Result<Vec<String>, Malformed> {
         let metadata = map(pod, "metadata")?;
-        map_in(metadata, "labels")?.insert(INJECTED_LABEL.to_owned(), json!("true"));
+        let labels = map_in(metadata, "labels")?;
+        labels.insert(INJECTED_LABEL.to_owned(), json!("true"));
+        let profile = labels.get(PROFILE_LABEL).and_then(Value::as_str).map(str::to_owned);
         map_in(metadata, "annotations")?.insert(CA_ANNOTATION.to_owned(), json!(self.ca));
 
         let spec = map(pod, "spec")?;
@@ -134,10 +138,11 @@ impl Injection {
         if !inits.iter().any(is_ours) {
             inits.insert(0, init);
         }
+        let places = Places { driver: &driver, identity: &identity, profile: profile.as_deref() };
         let mut warnings = Vec::new();
         for kind in ["initContainers", "containers"] {
             for container in list(spec, kind)?.iter_mut().filter(|container| !is_ours(container)) {
-                self.equip(container, &driver, &identity, &mut warnings)?;
+                self.equip(container, &places, &mut warnings)?;
             }
         }
         Ok(warnings)
@@ -173,18 +178,13 @@ impl Injection {
     }
 
     /// Gives a container the mounts and variables that it has not.
-    fn equip(
-        &self,
-        container: &mut Value,
-        driver: &str,
-        identity: &str,
-        warnings: &mut Vec<String>,
-    ) -> Result<(), Malformed> {
+    fn equip(&self, container: &mut Value, places: &Places<'_>, warnings: &mut Vec<String>) -> Result<(), Malformed> {
         let name = container.get("name").and_then(Value::as_str).unwrap_or("?").to_owned();
         let container = container.as_object_mut().ok_or_else(|| Malformed("a container".to_owned()))?;
         let mounts = list(container, "volumeMounts")?;
         let whole = |volume: &str, at: &str| json!({"name": volume, "mountPath": at, "readOnly": true});
-        let mut wanted = vec![whole(driver, DRIVER_DIR), whole(identity, IDENTITY_DIR)];
+        let driver = places.driver;
+        let mut wanted = vec![whole(driver, DRIVER_DIR), whole(places.identity, IDENTITY_DIR)];
         wanted.extend(
             self.files
                 .iter()
@@ -201,7 +201,7 @@ impl Injection {
             }
         }
         let variables = list(container, "env")?;
-        for variable in self.variables() {
+        for variable in self.variables(&name, places.profile) {
             if !variables.iter().any(|there| there["name"] == variable["name"]) {
                 variables.push(variable);
             }
@@ -209,15 +209,26 @@ impl Injection {
         Ok(())
     }
 
-    fn variables(&self) -> [Value; 4] {
+    fn variables(&self, container: &str, profile: Option<&str>) -> Vec<Value> {
         let value = |name: &str, value: &str| json!({"name": name, "value": value});
-        [
+        let mut all = vec![
             value("TELECL_SERVICES", &self.services),
             value("TELECL_CA", &format!("{IDENTITY_DIR}/ca.pem")),
             value("TELECL_TOKEN", &format!("{IDENTITY_DIR}/token")),
             json!({"name": "TELECL_NODE_ADDRESS", "valueFrom": {"fieldRef": {"fieldPath": "status.hostIP"}}}),
-        ]
+            value("TELECL_CONTAINER", container),
+        ];
+        all.extend(profile.map(|profile| value("TELECL_PROFILE", profile)));
+        all
     }
+}
+
+/// What containers of one pod are given.
+struct Places<'a> {
+    /// The volumes' names.
+    driver: &'a str,
+    identity: &'a str,
+    profile: Option<&'a str>,
 }
 
 /// Whether the pod wants no injection, or could not use it.

@@ -113,7 +113,8 @@ fn what_a_job_says_itself_counts() {
     let (after, _) = injected(&pod("job"));
     let container = &after["spec"]["containers"][0];
     assert_eq!(variable(container, "TELECL_SERVICES")["value"], "node7:7701");
-    assert_eq!(after["metadata"]["labels"]["telecl.dev/profile"], "small");
+    assert_eq!(variable(container, "TELECL_PROFILE")["value"], "small");
+    assert_eq!(variable(container, "TELECL_CONTAINER")["value"], "hashcat");
     assert_eq!(after["spec"]["restartPolicy"], "Never");
 }
 
