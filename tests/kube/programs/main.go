@@ -10,10 +10,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	_ "time/tzdata" // CronJobs name time zones
 
-	"github.com/coredns/coredns/core/dnsserver"
 	"github.com/coredns/coredns/coremain"
 	_ "github.com/coredns/coredns/plugin/errors"
 	_ "github.com/coredns/coredns/plugin/kubernetes"
@@ -42,7 +40,7 @@ var programs = map[string]func(){
 	"kubelet":                 func() { run(kubelet.NewKubeletCommand(context.Background())) },
 	"kubectl":                 kubectl,
 	"etcd":                    etcd,
-	"coredns":                 coredns,
+	"coredns":                 coremain.Run,
 }
 
 func main() {
@@ -82,15 +80,6 @@ func etcd() {
 		fail(err)
 	}
 	fail(<-server.Err())
-}
-
-func coredns() {
-	for _, name := range []string{"errors", "ready", "kubernetes"} {
-		if !slices.Contains(dnsserver.Directives, name) {
-			dnsserver.Directives = append(dnsserver.Directives, name)
-		}
-	}
-	coremain.Run()
 }
 
 func fail(err error) {
