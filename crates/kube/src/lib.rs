@@ -10,5 +10,7 @@ pub mod controller;
 pub mod definitions;
 pub mod inject;
 pub mod leader;
+// The lint takes the columns of a definition for one attribute that is there several times.
+#[allow(clippy::duplicated_attributes)]
 pub mod objects;
 pub mod webhook;

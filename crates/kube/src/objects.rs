@@ -14,7 +14,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The group of all of them.
-pub(crate) const GROUP: &str = "telecl.dev";
+pub const GROUP: &str = "telecl.dev";
 
 /// What tokens of pods must be for.
 pub(crate) const AUDIENCE: &str = "telecl";
