@@ -2,13 +2,16 @@
 //!
 //! The [`controller`] injects telecl's driver into labelled pods ([`inject`], asked through [`webhook`]), keeps the certificates
 //! of itself and of the services ([`certificates`]) and makes services outside the cluster findable inside it. [`objects`] are
-//! what people write to say who may use what.
+//! what people write to say who may use what; [`render`] makes the policy of a service of them, which the [`agent`] beside
+//! each service puts in force, and it knows whose tokens are good.
 #![forbid(unsafe_code)]
 
+pub mod agent;
 pub mod certificates;
 pub mod controller;
 pub mod definitions;
 pub mod inject;
 pub mod leader;
 pub mod objects;
+pub mod render;
 pub mod webhook;
