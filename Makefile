@@ -17,12 +17,12 @@ PACKAGES := gcc libc6-dev binutils python3 python3-venv \
 	ocl-icd-libopencl1 ocl-icd-opencl-dev opencl-headers pocl-opencl-icd \
 	clinfo hashcat piglit valgrind prometheus g++
 
-.PHONY: help demo test check parity build packages install uninstall format lint unit guard guard-bless symbols \
-	system parity-ci fuzz fuzz-ci clean
+.PHONY: help demo test check parity build driver-portable spank e2e-slurm images e2e-kube kube-api packages install uninstall format lint unit guard \
+	guard-bless symbols system parity-ci fuzz fuzz-ci clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: packages build ## start a service, list its devices, run clinfo and hashcat through it (minutes)
 	@.ci/demo $(BIN)
@@ -50,6 +50,16 @@ build: ## the command and the driver, in target/release
 	@.ci/need-cargo
 	cargo build $(PROFILE) --workspace
 
+driver-portable: ## the driver for containers with glibc 2.17 or later, in target/portable
+	@.ci/install gcc libc6-dev binutils python3 python3-venv
+	@.ci/need-cargo
+	@.ci/driver-portable $(BUILT)
+
+spank: ## the option --remote-accel for this system's release of Slurm: target/release/libspank_telecl.so
+	@.ci/install gcc libc6-dev libslurm-dev
+	@.ci/need-cargo
+	cargo build $(PROFILE) -p telecl-spank
+
 packages: ## install the Debian packages that are missing (uses sudo if need be)
 	@.ci/install $(PACKAGES)
 
@@ -58,6 +68,7 @@ install: ## put telecl below PREFIX (/usr/local) and its ICD file where loaders 
 	@test -e $(BIN)/libtelecl.so || { echo "error: nothing is built yet. Try: make build" >&2; exit 1; }
 	install -D -m 755 $(BIN)/telecl $(DESTDIR)$(PREFIX)/bin/telecl
 	install -D -m 644 $(BIN)/libtelecl.so $(DESTDIR)$(PREFIX)/lib/telecl/libtelecl.so
+	test ! -e $(BUILT)/portable/libtelecl.so || install -D -m 644 $(BUILT)/portable/libtelecl.so $(DESTDIR)$(PREFIX)/lib/telecl/portable/libtelecl.so
 	install -D -m 644 include/telecl.h $(DESTDIR)$(PREFIX)/include/telecl.h
 	install -d $(DESTDIR)/etc/OpenCL/vendors
 	echo $(PREFIX)/lib/telecl/libtelecl.so > $(DESTDIR)/etc/OpenCL/vendors/telecl.icd
@@ -75,6 +86,11 @@ lint: ## clippy, warnings are errors
 
 unit: ## the tests of all crates but the system tests
 	cargo test $(PROFILE) --workspace --exclude telecl-system-tests
+
+# The programs are built from Go modules once, and kept.
+kube-api: ## the chart and the controller against a real API server, without nodes (builds Kubernetes the first time)
+	cargo build $(PROFILE) -p telecl-kube
+	tests/kube/api "$$(tests/kube/programs/build)" $(BIN)
 
 guard: ## count the instructions of the hot path; more than the limits in crates/*/benches is an error
 	@.ci/install gcc libc6-dev valgrind
@@ -94,6 +110,30 @@ system: build ## C programs through a real loader, a real service and the real d
 
 parity-ci: build ## the part of the parity run that every change must pass
 	$(PYTHON) tests/parity/parity.py --subset ci --telecl $(BIN)/telecl --driver $(BIN)/libtelecl.so
+
+# Debian's Slurm, and a container that needs no daemon.
+SLURM_PACKAGES := slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge libslurm-dev charliecloud-runtime \
+	iproute2 util-linux procps mmdebstrap clinfo hashcat pocl-opencl-icd ocl-icd-libopencl1
+
+e2e-slurm: ## jobs on a real Slurm of several nodes, each in namespaces of its own; needs root
+	@.ci/install $(SLURM_PACKAGES)
+	$(MAKE) spank driver-portable
+	cargo build $(PROFILE) -p telecl-cli -p telecl-driver
+	$(PYTHON) tests/slurm/e2e.py --built $(BUILT)
+
+# Debian roots, a certificate authority, and static programs for containers.
+KUBE_PACKAGES := gcc libc6-dev binutils python3 python3-venv mmdebstrap ocl-icd-libopencl1 openssl iproute2 util-linux \
+	musl-tools busybox-static
+
+images: driver-portable ## container images as OCI archives, in target/images: no registry, no docker; needs root
+	@.ci/install $(KUBE_PACKAGES)
+	cargo build $(PROFILE) -p telecl-cli -p telecl-driver -p telecl-kube
+	@deploy/images/driver-musl $(BUILT)
+	@deploy/images/build $(BUILT)
+
+e2e-kube: images ## telecl in a Kubernetes cluster: that of KUBECONFIG, or a real one started here; SCENARIO=name for one; needs root
+	tests/kube/images $(BUILT)
+	tests/kube/e2e $(BUILT) $(SCENARIO)
 
 # What `fuzz-ci` runs, and for how many seconds each.
 TARGETS := handshake request reply channel config policy token shm worker

@@ -46,6 +46,10 @@ extern "C" {
 /* char[]: the host name of the node, as the service reports it; ends with a zero. */
 #define CL_DEVICE_TELECL_NODE_NAME 0x54C4
 
+/* char[]: the address of the node, as the service was told it (node_address), in a cluster that of the
+ * Kubernetes node; empty if it was not; ends with a zero. */
+#define CL_DEVICE_TELECL_NODE_ADDRESS 0x54C6
+
 /* cl_ulong: how many bytes of the device's memory this program has now, as the service counts them:
  * buffers, images by their pixels, pipes by their packets, programs by their global variables. What
  * was released counts until the commands that use it have ended. CL_DEVICE_GLOBAL_MEM_SIZE is what

@@ -1,7 +1,7 @@
 //! Who this command is to services, as the driver would be: by the configuration, or by flags, which come first.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use clap::Args;
@@ -39,6 +39,11 @@ pub(crate) struct CredentialArgs {
 static FLAGS: OnceLock<CredentialArgs> = OnceLock::new();
 
 impl CredentialArgs {
+    /// Whoever has this secret.
+    pub(crate) fn of_secret(file: &Path) -> CredentialArgs {
+        CredentialArgs { secret: Some(file.to_owned()), ..CredentialArgs::default() }
+    }
+
     /// Has everything that follows use these.
     pub(crate) fn apply(&self) -> Result<(), Failure> {
         let mut flags = self.clone();
@@ -80,6 +85,8 @@ pub(crate) fn load(address: &Address) -> Result<Credentials, Silence> {
         token: flags.token.or(configured.token),
         secret: flags.secret.or(configured.secret),
         insecure: flags.insecure || configured.insecure,
+        container: configured.container,
+        profile: configured.profile,
     };
     Credentials::load(&files).map_err(|error| wrong(format!("credentials cannot be used: {error}")))
 }

@@ -1,4 +1,5 @@
-//! The `telecl` command: serve, devices, run, top, sessions, drain, doctor, bench, policy, pki, token, secret.
+//! The `telecl` command: serve, devices, run, top, sessions, drain, doctor, bench, policy, pki, token, secret,
+//! slurm, container-args.
 //!
 //! Each subcommand is a module with a function of its name. All of them end in an [`exit::Outcome`];
 //! only `main` turns it into a message and an exit code.
@@ -19,6 +20,7 @@ mod probe;
 mod run;
 mod serve;
 mod sessions;
+mod slurm;
 mod survey;
 mod top;
 mod watch;
@@ -54,6 +56,7 @@ Examples:
   telecl policy check policy.toml          is this policy right, and what does a tenant get?
   telecl pki init --name node7             make a CA, a certificate for the service, and a key for tokens
   telecl token create --tenant red --for 8h  make a token for a tenant
+  telecl slurm start --gres gpu:2          offer accelerators from a Slurm job (docs/hpc.md)
 
 Connections to other machines are encrypted, and a service that they can reach wants to know who
 connects: docs/credentials.md says how to set that up in five minutes.
@@ -88,6 +91,8 @@ enum Subcommands {
     Pki(pki::PkiArgs),
     Token(pki::TokenArgs),
     Secret(pki::SecretArgs),
+    Slurm(slurm::SlurmArgs),
+    ContainerArgs(slurm::ContainerArgs),
     /// One session's OpenCL, started by `telecl serve`.
     #[command(hide = true)]
     Worker(WorkerArgs),
@@ -152,6 +157,23 @@ struct ServeArgs {
     /// Use this configuration file and no other
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+}
+
+impl ServeArgs {
+    /// A service at these addresses, and otherwise as it is configured.
+    fn listening(listen: Vec<Address>) -> ServeArgs {
+        ServeArgs {
+            listen,
+            platforms: Vec::new(),
+            devices: Vec::new(),
+            policy: None,
+            metrics: None,
+            confine: None,
+            credentials: serve::CredentialArgs::default(),
+            log_format: LogFormat::Text,
+            config: None,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -301,6 +323,8 @@ fn main() -> ExitCode {
         Subcommands::Pki(args) => pki::pki(&args),
         Subcommands::Token(args) => pki::token(&args),
         Subcommands::Secret(args) => pki::secret(&args),
+        Subcommands::Slurm(args) => slurm::slurm(args),
+        Subcommands::ContainerArgs(args) => slurm::container_args(&args),
         Subcommands::Worker(args) => return serve::worker(&args),
         Subcommands::Keep(args) => keeper::keep(&args),
         Subcommands::Probe(what) => probe::probe(&what),

@@ -16,7 +16,7 @@ use crate::exit::{Exit, Failure, Outcome, print};
 use crate::{LogFormat, ServeArgs, WorkerArgs};
 
 /// Flags for what the service shows, and by what it knows drivers.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Credentials (files, read again when they change; docs/credentials.md)")]
 pub(crate) struct CredentialArgs {
     /// The service's certificate, for TLS
@@ -34,6 +34,9 @@ pub(crate) struct CredentialArgs {
     /// Ids of tokens that are not taken any more
     #[arg(long, value_name = "FILE")]
     revoked: Option<PathBuf>,
+    /// The Unix socket of whoever reviews tokens of Kubernetes' service accounts (telecl-kube agent)
+    #[arg(long, value_name = "SOCKET")]
+    token_review: Option<PathBuf>,
     /// A secret that drivers have too
     #[arg(long, value_name = "FILE")]
     secret: Option<PathBuf>,
@@ -46,6 +49,11 @@ pub(crate) struct CredentialArgs {
 }
 
 impl CredentialArgs {
+    /// Drivers are known by this secret.
+    pub(crate) fn use_secret(&mut self, file: PathBuf) {
+        self.secret = Some(file);
+    }
+
     /// Those of the command line, otherwise the configured ones.
     fn or(self, configured: ServiceCredentialFiles) -> Result<ServiceCredentialFiles, Failure> {
         Ok(ServiceCredentialFiles {
@@ -54,6 +62,7 @@ impl CredentialArgs {
             client_ca: absolute("--client-ca", self.client_ca)?.or(configured.client_ca),
             token_keys: absolute("--token-keys", self.token_keys)?.or(configured.token_keys),
             revoked: absolute("--revoked", self.revoked)?.or(configured.revoked),
+            token_review: absolute("--token-review", self.token_review)?.or(configured.token_review),
             secret: absolute("--secret", self.secret)?.or(configured.secret),
             insecure: self.insecure || configured.insecure,
             ..configured
@@ -70,6 +79,15 @@ fn audit(given: Option<PathBuf>, configured: Option<Audit>) -> Result<Option<Aud
 }
 
 pub(crate) fn serve(args: ServeArgs) -> Outcome {
+    run(settings(args)?, |addresses| {
+        for address in addresses {
+            print(format_args!("listening on {address}\n"));
+        }
+    })
+}
+
+/// What the command line and the configuration come to. Logs go to stderr from now on.
+pub(crate) fn settings(args: ServeArgs) -> Result<ServeSettings, Failure> {
     let mut environment = Environment::process();
     if let Some(file) = &args.config {
         environment = environment.with_file(file);
@@ -78,7 +96,7 @@ pub(crate) fn serve(args: ServeArgs) -> Outcome {
     let given_or = |given: Vec<String>, configured| if given.is_empty() { configured } else { given };
     log_to_stderr(args.log_format, "info");
     let confinement = confinement(args.confine.or(config.confine).unwrap_or(Confine::On), &config);
-    let settings = ServeSettings {
+    Ok(ServeSettings {
         listen: if args.listen.is_empty() { config.listen } else { args.listen },
         local_socket: config.local_socket,
         platforms: given_or(args.platforms, config.platforms),
@@ -97,12 +115,9 @@ pub(crate) fn serve(args: ServeArgs) -> Outcome {
         survival: survival(config.state_dir, config.orphan_grace),
         drain_grace: config.drain_grace,
         terms: config.terms,
+        node_name: config.node_name,
+        node_address: config.node_address,
         worker: worker_command(args.log_format, "info")?,
-    };
-    run(settings, |addresses| {
-        for address in addresses {
-            print(format_args!("listening on {address}\n"));
-        }
     })
 }
 

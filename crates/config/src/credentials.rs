@@ -18,6 +18,9 @@ pub struct CredentialFiles {
     pub secret: Option<PathBuf>,
     /// Whether connections to other machines may be neither encrypted nor checked.
     pub insecure: bool,
+    /// Which container of its pod the program is in, and which profile it wants: said beside a Kubernetes token.
+    pub container: Option<String>,
+    pub profile: Option<String>,
 }
 
 impl CredentialFiles {
@@ -30,6 +33,8 @@ impl CredentialFiles {
             token: path(&settings.token),
             secret: path(&settings.secret),
             insecure: settings.insecure.unwrap_or(false),
+            container: settings.container.as_ref().map(|name| name.0.clone()),
+            profile: settings.profile.as_ref().map(|name| name.0.clone()),
         }
     }
 }
@@ -46,6 +51,8 @@ pub struct ServiceCredentialFiles {
     pub token_keys: Option<PathBuf>,
     /// Ids of tokens that are not taken any more.
     pub revoked: Option<PathBuf>,
+    /// The socket of whoever reviews tokens of Kubernetes' service accounts.
+    pub token_review: Option<PathBuf>,
     /// A secret that drivers have too, and the tenant that they are.
     pub secret: Option<PathBuf>,
     pub secret_tenant: Option<String>,
@@ -64,6 +71,7 @@ impl ServiceCredentialFiles {
             client_ca: path(&settings.client_ca),
             token_keys: path(&settings.token_keys),
             revoked: path(&settings.revoked),
+            token_review: path(&settings.token_review),
             secret: path(&settings.serve_secret),
             secret_tenant: settings.secret_tenant.as_ref().map(|name| name.0.clone()),
             require: settings.require_credentials,
@@ -73,6 +81,7 @@ impl ServiceCredentialFiles {
 
     /// Whether drivers can show something.
     pub fn any(&self) -> bool {
-        self.client_ca.is_some() || self.token_keys.is_some() || self.secret.is_some()
+        let Self { client_ca, token_keys, token_review, secret, .. } = self;
+        [client_ca, token_keys, token_review, secret].into_iter().any(Option::is_some)
     }
 }

@@ -26,6 +26,8 @@ pub struct DriverConfig {
     pub streams: StreamCount,
     /// What is shown to services, and who vouches for them.
     pub credentials: CredentialFiles,
+    /// The address of the node that the program runs on, where it is known: a service that says the same is on that node.
+    pub node_address: Option<String>,
     /// When a service is taken for dead, and how long a session may be without a connection.
     pub terms: Terms,
     /// Whether the driver writes what it does to stderr.
@@ -45,6 +47,7 @@ impl Default for DriverConfig {
             compression: Compression::Auto,
             streams: StreamCount::Auto,
             credentials: CredentialFiles::default(),
+            node_address: None,
             terms: Terms::default(),
             debug: false,
             source: Source::default(),
@@ -75,6 +78,7 @@ impl DriverConfig {
             compression: settings.compression.unwrap_or(inert.compression),
             streams: settings.streams.unwrap_or(inert.streams),
             credentials,
+            node_address: settings.node_address.map(|address| address.0),
             terms: crate::terms(settings.heartbeat, settings.grace),
             debug: settings.debug.unwrap_or(inert.debug),
             source: settings.source,

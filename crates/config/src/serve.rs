@@ -54,6 +54,9 @@ pub struct ServeConfig {
     pub drain_grace: Duration,
     /// When a driver is taken for dead, and how long a session is kept whose connection is lost.
     pub terms: Terms,
+    /// What the node is called, and its address, where the system's own host name does not say it.
+    pub node_name: Option<String>,
+    pub node_address: Option<String>,
     pub source: Source,
 }
 
@@ -94,6 +97,8 @@ impl Default for ServeConfig {
             orphan_grace: Duration::from_secs(30),
             drain_grace: Duration::from_secs(30),
             terms: Terms::default(),
+            node_name: None,
+            node_address: None,
             source: Source::default(),
         }
     }
@@ -135,6 +140,8 @@ impl ServeConfig {
             orphan_grace: settings.orphan_grace.map_or(default.orphan_grace, |grace| grace.0.unwrap_or_default()),
             drain_grace: settings.drain_grace.map_or(default.drain_grace, |grace| grace.0.unwrap_or_default()),
             terms: crate::terms(settings.serve_heartbeat, settings.serve_grace),
+            node_name: settings.serve_node_name.map(|name| name.0),
+            node_address: settings.serve_node_address.map(|address| address.0),
             source: settings.source,
         })
     }

@@ -105,6 +105,9 @@ settings! {
     token: CredentialFile, "", "TELECL_TOKEN";
     secret: CredentialFile, "", "TELECL_SECRET";
     insecure: bool, "", "TELECL_INSECURE";
+    node_address: Name, "", "TELECL_NODE_ADDRESS";
+    container: Name, "", "TELECL_CONTAINER";
+    profile: Name, "", "TELECL_PROFILE";
     debug: bool, "", "TELECL_DEBUG";
     listen: Listen, "serve", "TELECL_LISTEN";
     local_socket: bool, "serve", "TELECL_LOCAL_SOCKET";
@@ -132,11 +135,14 @@ settings! {
     client_ca: CredentialFile, "serve", "TELECL_CLIENT_CA";
     token_keys: CredentialFile, "serve", "TELECL_TOKEN_KEYS";
     revoked: CredentialFile, "serve", "TELECL_REVOKED";
+    token_review: CredentialFile, "serve", "TELECL_TOKEN_REVIEW";
     serve_secret ("secret"): CredentialFile, "serve", "TELECL_SERVE_SECRET";
     secret_tenant: Name, "serve", "TELECL_SECRET_TENANT";
     require_credentials: bool, "serve", "TELECL_REQUIRE_CREDENTIALS";
     serve_insecure ("insecure"): bool, "serve", "TELECL_SERVE_INSECURE";
     audit: AuditPlace, "serve", "TELECL_AUDIT";
+    serve_node_name ("node_name"): Name, "serve", "TELECL_NODE_NAME";
+    serve_node_address ("node_address"): Name, "serve", "TELECL_NODE_ADDRESS";
 }
 
 impl Settings {

@@ -193,6 +193,11 @@ fn every_key_has_a_variable() {
         .set("TELECL_SERVE_KEY", "/etc/telecl/service.key")
         .set("TELECL_CLIENT_CA", "/etc/telecl/clients.pem")
         .set("TELECL_TOKEN_KEYS", "/etc/telecl/token.pub")
+        .set("TELECL_TOKEN_REVIEW", "/run/telecl-agent/review.sock")
+        .set("TELECL_NODE_ADDRESS", "10.0.0.7")
+        .set("TELECL_NODE_NAME", "node7")
+        .set("TELECL_CONTAINER", "main")
+        .set("TELECL_PROFILE", "small")
         .set("TELECL_REVOKED", "/etc/telecl/revoked")
         .set("TELECL_SERVE_SECRET", "/etc/telecl/secret")
         .set("TELECL_SECRET_TENANT", "team-red")
@@ -227,7 +232,11 @@ fn every_key_has_a_variable() {
         token: path("/home/a/token"),
         secret: path("/home/a/secret"),
         insecure: true,
+        container: Some("main".to_owned()),
+        profile: Some("small".to_owned()),
     };
+    assert_eq!(driver.node_address.as_deref(), Some("10.0.0.7"));
+    assert_eq!((serve.node_name.as_deref(), serve.node_address.as_deref()), (Some("node7"), Some("10.0.0.7")));
     assert_eq!(driver.credentials, own);
     let service = ServiceCredentialFiles {
         certificate: path("/etc/telecl/service.pem"),
@@ -235,6 +244,7 @@ fn every_key_has_a_variable() {
         client_ca: path("/etc/telecl/clients.pem"),
         token_keys: path("/etc/telecl/token.pub"),
         revoked: path("/etc/telecl/revoked"),
+        token_review: path("/run/telecl-agent/review.sock"),
         secret: path("/etc/telecl/secret"),
         secret_tenant: Some("team-red".to_owned()),
         require: Some(false),

@@ -1,7 +1,7 @@
 //! What a driver, or the command line, presents to services.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use telecl_config::CredentialFiles;
 use telecl_net::{Authority, Dialer, FrameReceiver, FrameSender, Progress, ReceiveError, Stream};
@@ -12,6 +12,7 @@ use telecl_wire::request::Message;
 use crate::file::{FileError, Privacy, certificates, private_key, read_text};
 use crate::random;
 use crate::secret::{Secret, SecretError};
+use crate::token::is_web_token;
 
 /// Why there are no credentials.
 #[derive(Debug, thiserror::Error)]
@@ -72,11 +73,11 @@ impl Credentials {
         }
         let token = match &files.token {
             Some(path) => {
-                let token = read_text(path, Privacy::Group)?.trim().to_owned();
+                let token = read_token(path)?;
                 if token.is_empty() {
                     return Err(CredentialError::NoToken(path.clone()));
                 }
-                Some(token)
+                Some(with_words(token, files))
             }
             None => None,
         };
@@ -109,6 +110,28 @@ impl Credentials {
         let credential = Credential { kind, token: token.unwrap_or_default(), nonce };
         Ok(Presented { credential, secret: self.secret.as_ref(), binding: stream.binding(), must_prove })
     }
+}
+
+/// Reads a token. One of Kubernetes is kept as the kubelet keeps it, which renews it, too.
+fn read_token(path: &Path) -> Result<String, FileError> {
+    let token = read_text(path, Privacy::Mounted)?.trim().to_owned();
+    if is_web_token(&token) {
+        return Ok(token);
+    }
+    Ok(read_text(path, Privacy::Group)?.trim().to_owned())
+}
+
+/// What a pod's program says beside its token: in which container it is, and which profile it wants.
+fn with_words(mut token: String, files: &CredentialFiles) -> String {
+    if is_web_token(&token) {
+        for (word, value) in [("container", &files.container), ("profile", &files.profile)] {
+            let value = value.as_deref().unwrap_or_default();
+            if !value.is_empty() && !value.contains(char::is_whitespace) {
+                token += &format!(" {word}={value}");
+            }
+        }
+    }
+    token
 }
 
 /// What is presented on one connection.
@@ -163,5 +186,49 @@ impl Presented<'_> {
             return Err(IntroduceError::WrongSecret);
         }
         Ok(Response { proof: secret.prove_driver(ours, theirs, binding) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn a_kubelets_token_may_be_read_by_all_and_is_shown_with_what_the_pod_says() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("token");
+        let write = |text: &str, mode| {
+            fs::write(&path, text).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        };
+        let files = CredentialFiles {
+            token: Some(path.clone()),
+            container: Some("main".to_owned()),
+            profile: Some("two words".to_owned()),
+            ..CredentialFiles::default()
+        };
+        let token = || Credentials::load(&files).map(|credentials| credentials.token.unwrap());
+        write("eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJ4In0.c2ln\n", 0o644);
+        assert_eq!(token().unwrap(), "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJ4In0.c2ln container=main");
+        // The kubelet has renewed it.
+        write("eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJ5In0.c2ln", 0o600);
+        assert_eq!(token().unwrap(), "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJ5In0.c2ln container=main");
+        for (text, mode) in [("eyJhbGciOiJSUzI1NiJ9.eyJ9.c2ln", 0o666), ("telecl1.eyJ9.c2ln", 0o644)] {
+            write(text, mode);
+            assert!(token().unwrap_err().to_string().contains("chmod"), "{text} {mode:o}");
+        }
+        write("telecl1.eyJ9.c2ln", 0o640);
+        assert_eq!(token().unwrap(), "telecl1.eyJ9.c2ln");
+    }
+
+    #[test]
+    fn ours_are_no_web_tokens() {
+        assert!(is_web_token("eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJ4In0.c2ln"));
+        for other in ["", "telecl1.eyJ9.c2ln", "eyJ9.eyJ9", "eyJ9.eyJ9.c2ln.x", "eyJ9..c2ln", "eyJ9.a b.c", "x.y.z"] {
+            assert!(!is_web_token(other), "{other}");
+        }
     }
 }

@@ -21,6 +21,9 @@ pub enum Privacy {
     Group,
     /// Its owner alone: mode 0600 or less. Secrets.
     Owner,
+    /// Anybody may read it who gets to it, and nobody but its owner may change it: mode 0644 or less. Tokens that a
+    /// kubelet has put into a container, which nobody else gets to.
+    Mounted,
 }
 
 /// Why a file with a credential is not used.
@@ -58,6 +61,7 @@ pub fn read(path: &Path, privacy: Privacy) -> Result<Vec<u8>, FileError> {
     let (forbidden, wanted) = match privacy {
         Privacy::Public => (0, ""),
         Privacy::Group => (0o027, "640"),
+        Privacy::Mounted => (0o022, "644"),
         Privacy::Owner => (0o077, "600"),
     };
     if meta.mode() & forbidden != 0 {

@@ -32,6 +32,16 @@ const LEEWAY: u64 = 60;
 /// What comes before the 32 bytes of a public key, RFC 8410.
 const SPKI: [u8; 12] = [0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00];
 
+/// Whether this is a token in the form that Kubernetes gives to pods, and not one of ours: three parts in base64 for
+/// URLs, of which the first is the header of a JWT.
+pub fn is_web_token(token: &str) -> bool {
+    let parts: Vec<&str> = token.split('.').collect();
+    let is_part =
+        |part: &&str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b));
+    // `{"` in base64 for URLs.
+    parts.len() == 3 && parts.iter().all(is_part) && parts[0].starts_with("eyJ") && parts[0] != PREFIX
+}
+
 /// What a token says.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -167,6 +167,16 @@ impl Dialer {
     /// Connects until `deadline`, trying every address that a name stands for, and shakes hands. Resolving a name may take
     /// longer than that; callers that cannot wait do it in a thread of its own.
     pub fn connect(&self, address: &Address, deadline: Instant) -> Result<Stream, ConnectError> {
+        self.connect_as(address, None, deadline)
+    }
+
+    /// As [`Dialer::connect`], to a service whose certificate is to be for this name, whatever its address is.
+    pub fn connect_as(
+        &self,
+        address: &Address,
+        known_as: Option<&str>,
+        deadline: Instant,
+    ) -> Result<Stream, ConnectError> {
         let unreachable = |cause| ConnectError::Unreachable { address: address.clone(), cause };
         let (host, port, security) = match address {
             Address::Unix(path) => return connect_unix(path, deadline).map_err(unreachable),
@@ -190,9 +200,10 @@ impl Dialer {
             return Ok(stream);
         }
         let shaken = || {
+            let host = known_as.unwrap_or(host);
             let name = match host.parse::<IpAddr>() {
                 Ok(address) => ServerName::from(address),
-                Err(_) => ServerName::try_from(host.clone())
+                Err(_) => ServerName::try_from(host.to_owned())
                     .map_err(|_| TlsError::Setup(format!("{host} cannot be the name in a certificate")))?,
             };
             self.shake_hands(stream, name, deadline)

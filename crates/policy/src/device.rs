@@ -94,7 +94,7 @@ impl DevicePattern {
     }
 
     /// Whether every device that `other` means is meant by this, whatever devices there are.
-    pub(crate) fn covers(&self, other: &DevicePattern) -> bool {
+    pub fn covers(&self, other: &DevicePattern) -> bool {
         match (&self.kind, &other.kind) {
             (Kind::Name(wide), Kind::Name(narrow)) | (Kind::Platform(wide), Kind::Platform(narrow)) => {
                 wide.covers(narrow)

@@ -42,6 +42,13 @@ impl Glob {
         if self.0.iter().all(|token| matches!(token, Token::Letter(_))) {
             return self == other;
         }
+        // Most pairs begin differently, which is seen at once.
+        let differs = |(one, other): (&Token, &Token)| matches!((one, other), (Token::Letter(one), Token::Letter(other)) if one != other);
+        let is_letter =
+            |(one, other): &(&Token, &Token)| matches!(one, Token::Letter(_)) && matches!(other, Token::Letter(_));
+        if self.0.iter().zip(&other.0).take_while(is_letter).any(differs) {
+            return false;
+        }
         // Letters that only the other has are all alike to this one: `None` stands for them.
         let mut letters: Vec<Option<char>> = vec![None];
         for token in &self.0 {

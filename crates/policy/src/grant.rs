@@ -86,6 +86,22 @@ fn resolve<T: Value>(said: [Option<(&Said<T>, &Origin)>; 2], built_in: T) -> Gra
     }
 }
 
+impl Grant {
+    /// For whom `device_memory` and `sessions` are counted.
+    pub fn account(&self) -> &Tenant {
+        self.account.value.as_ref().unwrap_or(&self.tenant)
+    }
+
+    /// With whom the tenant shares one part of a device's time: all others under the same rule, if that has an account;
+    /// otherwise nobody.
+    pub fn share_key(&self) -> &str {
+        match (&self.account.value, &self.rule) {
+            (Some(_), Some((pattern, _))) => pattern,
+            _ => self.tenant.as_str(),
+        }
+    }
+}
+
 /// One list makes the keys, the reader of a table, what results from two tables, and the rows to show.
 macro_rules! keys {
     (
@@ -185,6 +201,8 @@ keys! {
     priority: Priority => Priority = Priority::Normal, |read| read;
     /// Sessions at once.
     sessions: Option<Count> => Option<NonZeroU32> = None, count;
+    /// Whom `device_memory` and `sessions` are counted for, together with others that name the same.
+    account: Option<Tenant> => Option<Tenant> = None, |read| read;
     /// Commands that one session may have under way.
     commands: Option<Count> => Option<NonZeroU32> = None, count;
     /// How long a program may take to build.

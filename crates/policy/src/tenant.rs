@@ -51,6 +51,23 @@ impl Tenant {
         named.unwrap_or_else(|| Tenant(format!("uid:{uid}")))
     }
 
+    /// The tenant of pods: `namespace/serviceaccount`, with `@profile` behind it for those that want one. A service
+    /// account's name that is too long is cut, and told from others by a hash of it.
+    pub fn of_service_account(namespace: &str, name: &str, profile: Option<&str>) -> Result<Tenant, TenantError> {
+        let suffix = profile.map(|profile| format!("@{profile}")).unwrap_or_default();
+        let whole = format!("{namespace}/{name}{suffix}");
+        if whole.len() <= Tenant::MAX_LEN {
+            return Tenant::parse(&whole);
+        }
+        // FNV-1a: names of one namespace are to be told apart, and nobody gains by two that are not.
+        let hash = name
+            .bytes()
+            .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+        let room = Tenant::MAX_LEN.saturating_sub(namespace.len() + suffix.len() + 10);
+        let kept: String = name.chars().take(room).collect();
+        Tenant::parse(&format!("{namespace}/{kept}-{:08x}{suffix}", hash as u32))
+    }
+
     /// The tenant of a session that shows neither a credential nor a user.
     pub fn anonymous() -> Tenant {
         Tenant("anonymous".to_owned())
@@ -104,6 +121,21 @@ mod tests {
             let error = Tenant::parse(name).unwrap_err().to_string();
             assert!(error.contains(part), "{name:?}: {error}");
         }
+    }
+
+    #[test]
+    fn pods_are_tenants_by_their_service_account_however_long_its_name_is() {
+        let name = |namespace: &str, name: &str, profile| {
+            Tenant::of_service_account(namespace, name, profile).map(|tenant| tenant.as_str().to_owned())
+        };
+        assert_eq!(name("team-a", "default", None).unwrap(), "team-a/default");
+        assert_eq!(name("team-a", "default", Some("small")).unwrap(), "team-a/default@small");
+        let (a, b) = ("x".repeat(253), "x".repeat(252) + "y");
+        let one = name(&"n".repeat(63), &a, Some("small")).unwrap();
+        assert!(one.len() == 100 && one.starts_with(&"n".repeat(63)) && one.ends_with("@small"), "{one}");
+        assert_ne!(one, name(&"n".repeat(63), &b, Some("small")).unwrap());
+        assert!(name("a b", "x", None).is_err() && name("", "x", None).is_err());
+        assert!(name(&"n".repeat(63), &a, Some(&"p".repeat(63))).is_err(), "no room for it at all");
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::time::Duration;
 use toml::de::DeValue;
 
 use crate::quantity::{Percent, parse_size, parse_time, show_size, show_time};
+use crate::tenant::Tenant;
 
 /// A value that can be read from the file and shown as it would stand there.
 pub(crate) trait Value: Sized + Clone {
@@ -162,6 +163,20 @@ impl Value for bool {
 
     fn plain(&self) -> Plain {
         Plain::Truth(*self)
+    }
+}
+
+impl Value for Tenant {
+    fn read(value: &DeValue<'_>) -> Result<Tenant, String> {
+        match value {
+            DeValue::String(text) => Tenant::parse(text)
+                .map_err(|error| format!("{text:?} is none: {error}; write \"team-red\" or the like")),
+            other => Err(wrong(other, "a name such as \"team-red\"")),
+        }
+    }
+
+    fn plain(&self) -> Plain {
+        Plain::Text(self.as_str().to_owned())
     }
 }
 

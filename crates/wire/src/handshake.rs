@@ -104,6 +104,8 @@ bodies! {
         pub version: &'a str,
         /// Host name of the node.
         pub node: &'a str,
+        /// The node's own address, where the service was told it; else empty.
+        pub node_address: &'a str,
         /// Where a driver on the same node finds the service's Unix socket, if it has one; else empty.
         pub socket: &'a str,
         /// A number that only this run of the service has: whoever answers with it at `socket` is the same.

@@ -134,6 +134,8 @@ bodies! {
         pub tenant: &'a str,
         /// The user at a Unix socket, if known; otherwise empty.
         pub user: &'a str,
+        /// `pod` or `pod/container`, if it is known by a Kubernetes token; otherwise empty.
+        pub pod: &'a str,
         pub peer: &'a str,
         pub program: &'a str,
         pub pid: u32,

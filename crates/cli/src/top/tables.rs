@@ -140,7 +140,7 @@ pub(crate) fn sessions_in_order(services: &[&Service], sessions: &[(&Service, &S
             node(services, service),
             session.session.to_string(),
             session.tenant.clone(),
-            session.user.clone().unwrap_or_default(),
+            session.user.clone().or_else(|| session.pod.clone()).unwrap_or_default(),
             session.program.clone(),
             session.pid.to_string(),
             if session.working { names.join(", ") } else { "none yet".to_owned() },

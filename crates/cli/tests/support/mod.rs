@@ -114,6 +114,7 @@ fn welcome() -> Welcome<'static> {
         secret: [0; 16],
         version: "0.0.0-test",
         node: "far-away",
+        node_address: "",
         socket: "",
         instance: 1,
         boot_id: [7; 16],

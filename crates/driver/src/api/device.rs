@@ -25,6 +25,7 @@ const CL_DEVICE_TELECL_PORT: cl_device_info = 0x54C1;
 const CL_DEVICE_TELECL_ROUND_TRIP_NS: cl_device_info = 0x54C2;
 const CL_DEVICE_TELECL_SAME_NODE: cl_device_info = 0x54C3;
 const CL_DEVICE_TELECL_NODE_NAME: cl_device_info = 0x54C4;
+const CL_DEVICE_TELECL_NODE_ADDRESS: cl_device_info = 0x54C6;
 
 /// A device of a service.
 #[derive(Debug)]
@@ -95,6 +96,7 @@ impl Device {
         set(CL_DEVICE_TELECL_ROUND_TRIP_NS, value(u64::try_from(node.facts.round_trip.as_nanos()).unwrap_or(u64::MAX)));
         set(CL_DEVICE_TELECL_SAME_NODE, value(node.facts.same_node));
         set(CL_DEVICE_TELECL_NODE_NAME, value(node.facts.name.as_str()));
+        set(CL_DEVICE_TELECL_NODE_ADDRESS, value(node.facts.node_address.as_str()));
         // Pointers of this process mean nothing to the device.
         set(CL_DEVICE_SVM_CAPABILITIES, value(0u64));
         let executes = info.number(CL_DEVICE_EXECUTION_CAPABILITIES) & !CL_EXEC_NATIVE_KERNEL;

@@ -12,7 +12,7 @@ use super::device::Device;
 use super::extensions::{offered_list, offered_text};
 use super::info::{InfoValue, c_string};
 use crate::registry::{Handle, lock};
-use crate::session::{Asking, InfoTable, Node, NodePlatform, Session, connect, connect_all};
+use crate::session::{Asking, InfoTable, Node, NodePlatform, Place, Session, connect, connect_again, connect_all};
 use crate::{log, process};
 
 /// A vendor's platform on a service.
@@ -109,7 +109,7 @@ impl ServiceNode {
         if process::is_exiting() {
             return Err(ClError(CL_DEVICE_NOT_AVAILABLE));
         }
-        let (now, session) = connect(&self.facts.address, &Asking::of(&self.config)).map_err(|error| {
+        let (now, session) = connect_again(&self.facts, &Asking::of(&self.config)).map_err(|error| {
             let say = if error.is_for_user() { log::error } else { log::debug };
             say(format_args!("no service at {}: {error}", self.facts.address));
             ClError(CL_DEVICE_NOT_AVAILABLE)
@@ -132,8 +132,11 @@ impl ServiceNode {
         let local = Address::Unix(socket.into());
         let possible = self.config.shared_memory && *same_node && !socket.is_empty() && *address != local;
         // In another container the path may be missing, or stand for another service.
-        let found =
-            if possible && Path::new(socket).exists() { connect(&local, &Asking::of(&self.config)).ok() } else { None };
+        let found = if possible && Path::new(socket).exists() {
+            connect(&Place::from(&local), &Asking::of(&self.config)).ok()
+        } else {
+            None
+        };
         match found {
             // There the program is its user, whom a policy may allow less than those who come over the network.
             Some((node, nearer)) if node.instance == instance => {

@@ -56,7 +56,9 @@ impl Account {
     fn take(&self, devices: &[u64], bytes: u64) -> Result<Vec<usize>, TooMuch> {
         let mut places: Vec<usize> = Vec::new();
         for (place, on) in self.0.iter().enumerate().filter(|(_, on)| devices.contains(&on.limit.device)) {
-            let sum = |used: u64| used.checked_add(bytes).filter(|sum| *sum <= on.limit.most);
+            // Where the service is asked anyway it says so, by a limit that may have changed meanwhile.
+            let most = if on.limit.shared { u64::MAX } else { on.limit.most };
+            let sum = |used: u64| used.checked_add(bytes).filter(|sum| *sum <= most);
             if let Err(used) = on.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, sum) {
                 self.give_back(&places, bytes);
                 return Err(TooMuch { device: on.limit.device, most: on.limit.most, used });
@@ -120,8 +122,8 @@ mod tests {
 
     #[test]
     fn memory_is_taken_of_all_devices_or_of_none_and_to_the_byte() {
-        let limit = |device, most| DeviceMemory { device, most, shared: device == 2 };
-        let account = Account::new(vec![limit(1, 100), limit(2, 60)]);
+        let limit = |device, most| DeviceMemory { device, most, shared: device == 4 };
+        let account = Account::new(vec![limit(1, 100), limit(2, 60), limit(4, 10)]);
         let both = account.take(&[1, 2, 3], 50).unwrap();
         assert_eq!(account.take(&[1, 2], 11), Err(TooMuch { device: 2, most: 60, used: 50 }));
         assert_eq!((account.left(1), account.left(2), account.left(3)), (50, 10, u64::MAX));
@@ -132,7 +134,11 @@ mod tests {
         account.give_back(&one, 50);
         assert_eq!((account.left(1), account.left(2)), (100, 60));
         assert_eq!((account.most(2), account.most(3)), (60, u64::MAX));
-        assert!(account.is_shared(2) && !account.is_shared(1) && !account.is_shared(3));
+        assert!(account.is_shared(4) && !account.is_shared(1) && !account.is_shared(3));
+        // What the service decides is not decided here.
+        let asked = account.take(&[4], 11).unwrap();
+        assert_eq!(account.left(4), 0);
+        account.give_back(&asked, 11);
         // What the service has given is counted, even if it is too much.
         let more = account.note(1, 101);
         assert_eq!(account.left(1), 0);

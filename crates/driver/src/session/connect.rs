@@ -1,8 +1,9 @@
 //! Finding the services: connect, introduce ourselves, learn what they offer.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::net::{IpAddr, ToSocketAddrs};
 use std::sync::Arc;
-use std::sync::mpsc;
+use std::sync::mpsc::{self, Sender};
 use std::time::{Duration, Instant};
 
 use telecl_config::{CredentialFiles, DriverConfig};
@@ -23,7 +24,11 @@ use crate::log;
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) address: Address,
+    /// What it was configured as, if that is a name with several addresses.
+    pub(crate) known_as: Option<String>,
     pub(crate) name: String,
+    /// Of the machine, if the service was told; else empty.
+    pub(crate) node_address: String,
     pub(crate) round_trip: Duration,
     pub(crate) same_node: bool,
     /// The path of the service's Unix socket; empty if it has none.
@@ -148,13 +153,53 @@ pub(crate) struct Asking {
     pub(crate) timeout: Duration,
     pub(crate) compression: Compression,
     pub(crate) credentials: CredentialFiles,
+    pub(crate) node_address: Option<String>,
 }
 
 impl Asking {
     pub(crate) fn of(config: &DriverConfig) -> Asking {
-        let (timeout, credentials) = (config.connect_timeout, config.credentials.clone());
-        Asking { timeout, compression: config.compression, credentials }
+        let DriverConfig { connect_timeout, compression, credentials, node_address, .. } = config.clone();
+        Asking { timeout: connect_timeout, compression, credentials, node_address }
     }
+}
+
+/// Where a service is, and the name in its certificate, if the address does not say it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) address: Address,
+    pub(crate) known_as: Option<String>,
+}
+
+impl From<&Address> for Place {
+    fn from(address: &Address) -> Place {
+        Place { address: address.clone(), known_as: None }
+    }
+}
+
+/// No name stands for more services than this.
+const MOST_PLACES: usize = 64;
+
+/// The services that an address stands for: a name may have several addresses, each of which is one. May take its time.
+pub(crate) fn places(address: &Address) -> Vec<Place> {
+    let alone = vec![Place::from(address)];
+    let Address::Tcp { host, port, security } = address else { return alone };
+    if is_numeric(address) {
+        return alone;
+    }
+    // What cannot be resolved is an error of whoever connects.
+    let Ok(found) = (host.as_str(), *port).to_socket_addrs() else { return alone };
+    let mut hosts: Vec<IpAddr> = found.map(|found| found.ip()).collect();
+    hosts.sort();
+    hosts.dedup();
+    // Of one machine, whatever its addresses are.
+    if hosts.len() < 2 || hosts.iter().all(IpAddr::is_loopback) {
+        return alone;
+    }
+    let place = |ip: IpAddr| {
+        let address = Address::Tcp { host: ip.to_string(), port: *port, security: *security };
+        Place { address, known_as: Some(host.clone()) }
+    };
+    hosts.into_iter().take(MOST_PLACES).map(place).collect()
 }
 
 /// What a service offers, and the session with it.
@@ -162,29 +207,79 @@ type Connected = (Node, Arc<Session>);
 
 /// Connects to all services at once and waits no longer than it may for the slowest.
 /// The result has the order of `addresses`.
+///
+/// A name with several addresses has a result for each; of those that turn out to be one service, the first counts.
 pub(crate) fn connect_all(addresses: &[Address], asking: &Asking) -> Vec<(Address, Result<Connected, HandshakeError>)> {
     if let [address] = addresses {
         // No thread for the common case, unless a name must be resolved, which knows no deadline.
         if is_numeric(address) {
-            return vec![(address.clone(), connect(address, asking))];
+            return vec![(address.clone(), connect(&Place::from(address), asking))];
         }
     }
     let (results, arrivals) = mpsc::channel();
-    for (place, address) in addresses.iter().enumerate() {
+    for (number, address) in addresses.iter().enumerate() {
         let (results, address, asking) = (results.clone(), address.clone(), asking.clone());
         // A service whose thread does not start counts as one that did not answer.
         let _ = spawn("telecl-connect", 256 << 10, move || {
-            // Nobody listens any more if this took too long.
-            let _ = results.send((place, connect(&address, &asking)));
+            let mut all = places(&address).into_iter().enumerate();
+            let first = all.next();
+            for (nth, place) in all {
+                let (results, asking) = (results.clone(), asking.clone());
+                let _ = spawn("telecl-connect", 256 << 10, move || attempt(&results, (number, nth), &place, &asking));
+            }
+            if let Some((nth, place)) = first {
+                attempt(&results, (number, nth), &place, &asking);
+            }
         });
     }
     drop(results);
     let deadline = Instant::now() + asking.timeout;
-    let mut found: Vec<_> = addresses.iter().map(|address| (address.clone(), Err(HandshakeError::Silent))).collect();
-    while let Ok((place, result)) = arrivals.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
-        found[place].1 = result;
+    let mut found = Vec::new();
+    while let Ok(arrived) = arrivals.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+        found.push(arrived);
     }
-    found
+    for (number, address) in addresses.iter().enumerate() {
+        if !found.iter().any(|((of, _), ..)| *of == number) {
+            found.push(((number, 0), address.clone(), Err(HandshakeError::Silent)));
+        }
+    }
+    found.sort_by_key(|(order, ..)| *order);
+    let mut named: HashSet<(usize, u64)> = HashSet::new();
+    found.retain(|((number, _), _, result)| match result {
+        Ok((node, _)) if node.known_as.is_some() => named.insert((*number, node.instance)),
+        _ => true,
+    });
+    found.into_iter().map(|(_, address, result)| (address, result)).collect()
+}
+
+/// Which address it is, and which of the services that stand behind it.
+type Order = (usize, usize);
+
+fn attempt(
+    results: &Sender<(Order, Address, Result<Connected, HandshakeError>)>,
+    order: Order,
+    place: &Place,
+    asking: &Asking,
+) {
+    // Nobody listens any more if this took too long.
+    let _ = results.send((order, place.address.clone(), connect(place, asking)));
+}
+
+/// Connects to a service again that was greeted before. Behind a name it may have another address by now: then it is the
+/// one on the same node.
+pub(crate) fn connect_again(known: &Node, asking: &Asking) -> Result<Connected, HandshakeError> {
+    let place = Place { address: known.address.clone(), known_as: known.known_as.clone() };
+    let error = match connect(&place, asking) {
+        Err(error) => error,
+        connected => return connected,
+    };
+    let (Some(host), Address::Tcp { port, security, .. }) = (&known.known_as, &known.address) else {
+        return Err(error);
+    };
+    let named = Address::Tcp { host: host.clone(), port: *port, security: *security };
+    let is_same = |node: &Node| node.name == known.name && node.node_address == known.node_address;
+    let found = connect_all(&[named], asking).into_iter().filter_map(|(_, result)| result.ok());
+    found.into_iter().find(|(node, _)| is_same(node)).ok_or(error)
 }
 
 fn is_numeric(address: &Address) -> bool {
@@ -195,12 +290,14 @@ fn is_numeric(address: &Address) -> bool {
 }
 
 /// Connects to one service in time and shakes hands. Credentials are read each time: they may have been renewed.
-pub(crate) fn connect(address: &Address, asking: &Asking) -> Result<Connected, HandshakeError> {
-    let Asking { timeout, compression, ref credentials } = *asking;
+pub(crate) fn connect(place: &Place, asking: &Asking) -> Result<Connected, HandshakeError> {
+    let Place { address, known_as } = place;
+    let Asking { timeout, compression, ref credentials, ref node_address } = *asking;
     let credentials = Credentials::load(credentials).map_err(HandshakeError::Credentials)?;
     let begin = Instant::now();
     let deadline = begin + timeout;
-    let stream = credentials.dialer().connect(address, deadline).map_err(HandshakeError::Connect)?;
+    let stream =
+        credentials.dialer().connect_as(address, known_as.as_deref(), deadline).map_err(HandshakeError::Connect)?;
     let connected = begin.elapsed();
     let io = |error| HandshakeError::Receive(ReceiveError::Io(error));
     let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
@@ -230,11 +327,16 @@ pub(crate) fn connect(address: &Address, asking: &Asking) -> Result<Connected, H
             Handshake::Welcome(welcome) => {
                 let node = Node {
                     address: address.clone(),
+                    known_as: known_as.clone(),
                     name: welcome.node.to_owned(),
+                    node_address: welcome.node_address.to_owned(),
                     round_trip: answered
                         .saturating_sub(Duration::from_nanos(welcome.took_ns))
                         .min(connected.max(answered / 2)),
-                    same_node: welcome.boot_id != [0; 16] && welcome.boot_id == boot_id(),
+                    same_node: match node_address {
+                        Some(ours) if !welcome.node_address.is_empty() => ours == welcome.node_address,
+                        _ => welcome.boot_id != [0; 16] && welcome.boot_id == boot_id(),
+                    },
                     socket: welcome.socket.to_owned(),
                     instance: welcome.instance,
                     tenant: welcome.tenant.to_owned(),
@@ -295,6 +397,14 @@ fn program_name() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_of_this_machine_is_one_service_and_an_address_is_what_it_says() {
+        for text in ["localhost:7701", "127.0.0.1", "[::1]:7701", "unix:/run/telecl.sock", "no-such-host.invalid:1"] {
+            let address: Address = text.parse().unwrap();
+            assert_eq!(places(&address), [Place::from(&address)], "{text}");
+        }
+    }
 
     #[test]
     fn a_service_is_as_loaded_as_its_devices_are_on_average() {

@@ -28,7 +28,9 @@ use telecl_wire::{CHUNK, FIRST_DRIVER_ID};
 
 pub(crate) use account::{Account, Charge, TooMuch};
 pub(crate) use callbacks::{Callbacks, on_receiver_thread};
-pub(crate) use connect::{Asking, InfoTable, Node, NodeDevice, NodePlatform, connect, connect_all};
+pub(crate) use connect::{
+    Asking, InfoTable, Node, NodeDevice, NodePlatform, Place, connect, connect_again, connect_all,
+};
 pub(crate) use streams::Batch;
 
 use self::outbox::Weight;

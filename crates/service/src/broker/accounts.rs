@@ -12,6 +12,7 @@ use telecl_policy::Tenant;
 
 use super::figures::Figures;
 use super::peer::User;
+use super::review::Pod;
 use crate::board::SessionBoard;
 
 /// How many accounts there are of tenants without a session.
@@ -24,6 +25,8 @@ pub(crate) struct Who {
     pub(crate) tenant: Tenant,
     /// Known on a Unix socket.
     pub(crate) user: Option<User>,
+    /// Known by a Kubernetes token.
+    pub(crate) pod: Option<Pod>,
     /// Where it came from, as the listener names it.
     pub(crate) peer: String,
     /// What it says about itself.
@@ -228,6 +231,7 @@ mod tests {
             session,
             tenant: Tenant::parse(tenant).unwrap(),
             user: None,
+            pod: None,
             peer: "10.0.0.1:5".to_owned(),
             program: "test".to_owned(),
             pid: 7,

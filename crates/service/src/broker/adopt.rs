@@ -119,7 +119,11 @@ struct Orphan {
 impl Orphan {
     fn attend(&self, broker: &Broker, record: &Record, joins: &Joins, known: Sender<()>) -> Result<String, String> {
         let Orphan { tenant, worker, process, channel, board, has } = self;
-        let claim = broker.admission.keep(vec![Place::Tenant(tenant.clone())]);
+        let account = broker.rules.current().for_tenant(tenant).account().clone();
+        let claim = broker.admission.keep(vec![Place::Tenant(account)]);
+        if record.is_of_pod() {
+            broker.memory.follow(record.session, tenant);
+        }
         let _claim = claim.map_err(|error| error.to_string())?;
         drop(known);
         let (own, limits) = (record.devices(), record.memory());

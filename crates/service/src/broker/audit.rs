@@ -142,6 +142,7 @@ fn line(wanted: Wanted, subject: &Subject<'_>, outcome: Outcome<'_>, offer: &Off
         "known_by": identity.map(|identity| identity.kind.name()),
         "tenant": identity.map(|identity| identity.tenant.as_str()),
         "subject": identity.and_then(|identity| identity.subject.clone()),
+        "pod": identity.and_then(|identity| identity.pod.as_ref()).map(|pod| json!(pod)),
         "program": subject.program.map(|(name, _)| name),
         "pid": subject.program.map(|(_, pid)| pid),
     });

@@ -75,6 +75,11 @@ impl Credentials {
         self.files.require.unwrap_or(self.files.any())
     }
 
+    /// The socket of whoever reviews tokens of Kubernetes.
+    pub(crate) fn reviewer(&self) -> Option<&Path> {
+        self.files.token_review.as_deref()
+    }
+
     pub(crate) fn is_insecure(&self) -> bool {
         self.files.insecure
     }

@@ -21,6 +21,7 @@ use super::figures::Figures;
 use super::greeting::{Arrival, Shown};
 use super::overview::{DeviceView, Overview};
 use super::peer::User;
+use super::review::Pod;
 use super::session::{identify, refuse};
 use crate::board::{Count, DeviceCount, Wish};
 
@@ -93,6 +94,9 @@ pub(crate) fn inspect(broker: &Arc<Broker>, arrival: Arrival, peer: &str, shown:
     sessions.truncate(MOST_SESSIONS);
     let users: Vec<String> =
         sessions.iter().map(|seen| seen.who.user.as_ref().map(ToString::to_string).unwrap_or_default()).collect();
+    let pods: Vec<String> =
+        sessions.iter().map(|seen| seen.who.pod.as_ref().map(Pod::path).unwrap_or_default()).collect();
+    let named = users.iter().zip(&pods);
     let mut status = Status {
         version: env!("CARGO_PKG_VERSION"),
         node: &broker.node,
@@ -115,7 +119,7 @@ pub(crate) fn inspect(broker: &Arc<Broker>, arrival: Arrival, peer: &str, shown:
                 devices: uses(&account.figures),
             })
             .collect(),
-        sessions: sessions.iter().zip(&users).map(|(seen, user)| session(seen, user)).collect(),
+        sessions: sessions.iter().zip(named).map(|(seen, (user, pod))| session(seen, user, pod)).collect(),
         left_out: (all - sessions.len()) as u64,
     };
     fit(&mut status, MAX_BODY);
@@ -177,12 +181,13 @@ fn device(view: &DeviceView) -> DeviceStatus<'_> {
     }
 }
 
-fn session<'s>(seen: &'s Seen, user: &'s str) -> SessionStatus<'s> {
+fn session<'s>(seen: &'s Seen, user: &'s str, pod: &'s str) -> SessionStatus<'s> {
     let who = &seen.who;
     SessionStatus {
         id: who.session,
         tenant: who.tenant.as_str(),
         user,
+        pod,
         peer: &who.peer,
         program: &who.program,
         pid: who.pid,
@@ -230,6 +235,7 @@ mod tests {
             id,
             tenant: "t",
             user: "",
+            pod: "",
             peer: "",
             program: "p",
             pid: 1,

@@ -104,7 +104,8 @@ fn run(
     let board = Arc::new(board);
     broker.accounts.work(session, &board);
     broker.homes.fill(tenant.as_str(), &scratch);
-    let memory = broker.memory.open(session, &begin.memory, tenant, &board, None);
+    let grant = broker.rules.current().for_tenant(tenant);
+    let memory = broker.memory.open(session, &begin.memory, grant.account(), &board, None);
     let memory = memory.map_err(|error| give_up(socket.take(), &format!("cannot keep a session: {error}"), false))?;
     let own = &begin.devices;
     let mut devices = DeviceClaims { broker, session, own, tenant, board, memory, held: Vec::new(), waiting: None };
@@ -173,7 +174,8 @@ fn lend(broker: &Broker, begin: &Begin, worker: u32, scratch: &Path, channel: &C
 pub(crate) fn work_on(broker: &Broker, adopted: Adopted<'_>) -> Result<String, String> {
     let Adopted { session, own, limits, tenant, board, channel, worker, process, joins, has } = adopted;
     let cannot = |error: io::Error| format!("cannot keep a session: {error}");
-    let memory = broker.memory.open(session, limits, tenant, &board, Some(has)).map_err(cannot)?;
+    let grant = broker.rules.current().for_tenant(tenant);
+    let memory = broker.memory.open(session, limits, grant.account(), &board, Some(has)).map_err(cannot)?;
     let mut devices = DeviceClaims { broker, session, own, tenant, board, memory, held: Vec::new(), waiting: None };
     devices.keep(&has.devices).map_err(cannot)?;
     if let Err(error) = attend(broker, &mut devices, &mut None, joins, channel, (worker, Some(process))) {

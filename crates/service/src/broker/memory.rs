@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use telecl_policy::{Grant, Tenant};
+use telecl_policy::{Grant, Policy, Tenant};
 use tracing::debug;
 
 use super::mailbox::Mailbox;
@@ -61,6 +61,9 @@ pub(crate) fn limits(grant: &Grant, narrowed: Option<u64>, devices: &[u64], offe
         let bytes = |memory: Option<telecl_policy::Memory>| memory.map(|memory| memory.on_device(own));
         let session = bytes(grant.session_memory.value);
         let tenant = bytes(grant.device_memory.value).into_iter().chain(narrowed.map(|most| most.min(own))).min();
+        if is_live(grant, narrowed) && known.is_some() {
+            return Some(live_limit(grant, device, own));
+        }
         if grant.oversubscribe.value {
             // A session that does not fit by itself could never run.
             let together = tenant.into_iter().chain(known.map(usable)).min()?;
@@ -74,6 +77,19 @@ pub(crate) fn limits(grant: &Grant, narrowed: Option<u64>, devices: &[u64], offe
         Some(MemoryLimit { device, most, together, moves: false })
     };
     devices.iter().filter_map(|device| limit(*device)).collect()
+}
+
+/// Whether the limits of such a tenant's sessions change with the policy while they run. Then their workers ask for all
+/// that they take, limited or not.
+fn is_live(grant: &Grant, narrowed: Option<u64>) -> bool {
+    grant.account.value.is_some() && !grant.oversubscribe.value && narrowed.is_none()
+}
+
+fn live_limit(grant: &Grant, device: u64, own: u64) -> MemoryLimit {
+    let bytes = |memory: Option<telecl_policy::Memory>| memory.map_or(own, |memory| memory.on_device(own));
+    let together = bytes(grant.device_memory.value);
+    let most = bytes(grant.session_memory.value).min(together);
+    MemoryLimit { device, most, together: Some(together), moves: false }
 }
 
 /// What the sessions have. Its lock is held for a few lines; that of a [`Mailbox`] may be taken meanwhile.
@@ -91,12 +107,17 @@ struct State {
     waiting: Vec<Waiting>,
     /// When somebody last gave memory back.
     changed: u64,
+    /// Sessions whose limits change with the policy, by whose they are.
+    followed: HashMap<u64, Tenant>,
 }
 
 /// What one session has.
 #[derive(Debug)]
 struct Holding {
+    /// For whom it is counted.
     tenant: Tenant,
+    /// What it may have now.
+    limits: Vec<MemoryLimit>,
     /// What was reserved on devices for which its worker asks.
     reserved: HashMap<u64, u64>,
     /// Has its own count for all others: of a session that began before its tenant was limited, for instance.
@@ -184,7 +205,6 @@ pub(crate) enum Verdict {
 pub(crate) struct Account<'a> {
     memory: &'a Memory,
     session: u64,
-    limits: &'a [MemoryLimit],
     post: Arc<Mailbox<Notice>>,
 }
 
@@ -198,7 +218,7 @@ impl Memory {
     pub(crate) fn open<'a>(
         &'a self,
         session: u64,
-        limits: &'a [MemoryLimit],
+        limits: &[MemoryLimit],
         tenant: &Tenant,
         board: &Arc<SessionBoard>,
         has: Option<&Possessions>,
@@ -212,6 +232,7 @@ impl Memory {
         };
         let holding = Holding {
             tenant: tenant.clone(),
+            limits: limits.to_vec(),
             reserved: limits.iter().filter(|limit| limit.together.is_some()).map(reserved).collect(),
             board: Arc::clone(board),
             moves: limits.iter().any(|limit| limit.moves),
@@ -223,7 +244,33 @@ impl Memory {
             post: Arc::clone(&post),
         };
         self.lock().sessions.insert(session, holding);
-        Ok(Account { memory: self, session, limits, post })
+        Ok(Account { memory: self, session, post })
+    }
+
+    /// The limits of this session change with the policy, if they can.
+    pub(crate) fn follow(&self, session: u64, tenant: &Tenant) {
+        self.lock().followed.insert(session, tenant.clone());
+    }
+
+    /// The session is over, whether it ever had memory or not.
+    pub(crate) fn forget(&self, session: u64) {
+        self.lock().followed.remove(&session);
+    }
+
+    /// The policy has changed: sessions get what it gives them now. Nobody loses what it has.
+    pub(crate) fn reconsider(&self, policy: &Policy, offer: &Offer) {
+        let mut state = self.lock();
+        let State { sessions, followed, .. } = &mut *state;
+        for (session, holding) in sessions {
+            let Some(tenant) = followed.get(session) else { continue };
+            let grant = policy.for_tenant(tenant);
+            for limit in holding.limits.iter_mut().filter(|limit| limit.together.is_some() && !limit.moves) {
+                if let Some(own) = offer.memory(limit.device) {
+                    *limit = live_limit(&grant, limit.device, own);
+                }
+            }
+        }
+        state.wake();
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -334,17 +381,24 @@ impl Account<'_> {
 
     fn decide(&self, state: &mut State, waiting: &mut Waiting, now: u64) -> Verdict {
         let Some(own) = state.sessions.get(&self.session) else { return Verdict::Denied(String::new()) };
-        let (tenant, moves, is_out) = (own.tenant.clone(), own.moves, own.is_out);
+        let (tenant, limits, moves, is_out) = (own.tenant.clone(), own.limits.clone(), own.moves, own.is_out);
         // Whoever has memory and wants more is let through: it can be asked to leave.
         let is_behind = moves && is_out && state.is_behind(self.session, &tenant, waiting.number, &waiting.wish);
         let mut verdict = if is_behind { Verdict::Waits } else { Verdict::Granted };
         let mut possible = true;
         waiting.crowded = false;
         for (device, bytes) in &waiting.wish.amounts {
-            let limit = self.limits.iter().find(|limit| limit.device == *device);
+            let limit = limits.iter().find(|limit| limit.device == *device);
             let Some((limit, together)) = limit.and_then(|limit| Some((limit, limit.together?))) else {
                 return Verdict::Denied(format!("the memory of device {device} is not shared"));
             };
+            let has = state.sessions.get(&self.session).map_or(0, |own| own.on(*device));
+            if !limit.moves && has.saturating_add(*bytes) > limit.most {
+                let most = limit.most;
+                return Verdict::Denied(format!(
+                    "the session may use {most} bytes of device {device}, has {has}, and wants {bytes} more"
+                ));
+            }
             let usable = self.memory.usable.get(device).filter(|_| limit.moves).copied().unwrap_or(u64::MAX);
             let theirs = state.taken(*device, Some(&tenant));
             let all = if limit.moves { state.taken(*device, None) } else { 0 };
@@ -447,6 +501,7 @@ impl Drop for Account<'_> {
     fn drop(&mut self) {
         let mut state = self.memory.lock();
         state.waiting.retain(|waiting| waiting.session != self.session);
+        state.followed.remove(&self.session);
         let Some(Holding { board, .. }) = state.sessions.remove(&self.session) else { return };
         state.wake();
         drop(state);
@@ -463,8 +518,6 @@ impl Drop for Account<'_> {
 #[cfg(test)]
 mod tests {
     use std::path::Path;
-
-    use telecl_policy::Policy;
 
     use super::*;
 

@@ -35,6 +35,7 @@ mod placement;
 mod pool;
 mod records;
 mod registry;
+mod review;
 mod room;
 mod rules;
 mod scratch;
@@ -124,6 +125,9 @@ pub struct ServeSettings {
     pub survival: Option<Survival>,
     /// When a driver is taken for dead, and how long a session is kept whose connection is lost, if it is for us to say.
     pub terms: Terms,
+    /// What the node is called, if not by the system's host name, and its address.
+    pub node_name: Option<String>,
+    pub node_address: Option<String>,
     pub worker: WorkerCommand,
 }
 
@@ -158,6 +162,8 @@ impl ServeSettings {
             drain_grace: Duration::ZERO,
             survival: None,
             terms: Terms::default(),
+            node_name: None,
+            node_address: None,
             worker,
         }
     }
@@ -291,8 +297,8 @@ pub fn serve(settings: ServeSettings, ready: impl FnOnce(&[Address])) -> Result<
         pool: Pool::new().map_err(ServeError::Spawner)?,
         cache: Cache::new(directory.as_deref(), settings.cache_size),
         homes: confinement::homes(&settings.confinement, &scratch).map_err(|cause| ServeError::Scratch { cause })?,
+        node: settings.node_name.clone().unwrap_or_else(telecl_net::host_name),
         settings,
-        node: telecl_net::host_name(),
         socket: listeners.socket(),
         instance: telecl_net::random_number(),
         boot_id: telecl_net::boot_id(),
@@ -335,7 +341,9 @@ pub fn serve(settings: ServeSettings, ready: impl FnOnce(&[Address])) -> Result<
             broker.credentials.look(told);
             if broker.rules.look(told) {
                 broker.admission.reconsider();
-                broker.turns.reconsider(&broker.rules.current());
+                let policy = broker.rules.current();
+                broker.turns.reconsider(&policy);
+                broker.memory.reconsider(&policy, &broker.offer);
             }
         },
     );

@@ -87,6 +87,7 @@ mod tests {
             session: 1,
             tenant: Tenant::parse(tenant).unwrap(),
             user: None,
+            pod: None,
             peer: String::new(),
             program: String::new(),
             pid: 1,

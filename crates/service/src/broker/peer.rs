@@ -3,7 +3,7 @@
 use std::time::Instant;
 use std::{fmt, fs, io};
 
-use telecl_identity::{Claims, NONCE, Secret, TokenError, now, tenant_of_certificate};
+use telecl_identity::{Claims, NONCE, Secret, TokenError, is_web_token, now, tenant_of_certificate};
 use telecl_net::{ClientCertificate, FrameSender, Stream};
 use telecl_policy::{Policy, Tenant};
 use telecl_wire::handshake::Challenge;
@@ -11,6 +11,7 @@ use tracing::warn;
 
 use super::credentials::Credentials;
 use super::greeting::{Arrival, Shown, read_response};
+use super::review::{Pod, Presented, Reviewed, review};
 use crate::process::peer_user;
 
 /// Where user names are looked up. Other name services, such as LDAP, are not asked: that takes foreign code in this
@@ -68,6 +69,8 @@ pub(crate) enum IdentityKind {
     User,
     Certificate,
     Token,
+    /// By a token of a Kubernetes service account.
+    ServiceAccount,
     Secret,
     /// By nothing.
     Anonymous,
@@ -79,6 +82,7 @@ impl IdentityKind {
             IdentityKind::User => "user",
             IdentityKind::Certificate => "certificate",
             IdentityKind::Token => "token",
+            IdentityKind::ServiceAccount => "service_account",
             IdentityKind::Secret => "secret",
             IdentityKind::Anonymous => "nothing",
         }
@@ -92,10 +96,12 @@ pub(crate) struct Identity {
     pub(crate) tenant: Tenant,
     /// Known on a Unix socket.
     pub(crate) user: Option<User>,
-    /// The name of the user, or the token's id.
+    /// The name of the user or of the service account, or the token's id.
     pub(crate) subject: Option<String>,
     /// What the token says.
     pub(crate) claims: Option<Claims>,
+    /// The pod that it is in.
+    pub(crate) pod: Option<Pod>,
 }
 
 /// Why somebody is turned away: a name for the audit, and what they are told.
@@ -114,7 +120,7 @@ impl From<TokenError> for Refusal {
 impl Identity {
     pub(crate) fn anonymous() -> Identity {
         let tenant = Tenant::anonymous();
-        Identity { kind: IdentityKind::Anonymous, tenant, user: None, subject: None, claims: None }
+        Identity { kind: IdentityKind::Anonymous, tenant, user: None, subject: None, claims: None, pod: None }
     }
 
     /// Whoever sees all sessions, and may end them. A token that somebody shows at the Unix socket makes them less.
@@ -133,11 +139,19 @@ impl Identity {
     ) -> Result<Identity, Refusal> {
         let known = credentials.current();
         let user = user_of(&arrival.stream);
-        let by = |kind, tenant, subject| Identity { kind, tenant, user: user.clone(), subject, claims: None };
+        let by =
+            |kind, tenant, subject| Identity { kind, tenant, user: user.clone(), subject, claims: None, pod: None };
         let of_user = |user: &User| {
             let tenant = policy.tenant_of_user(user.id, user.name.as_deref());
             by(IdentityKind::User, tenant, Some(user.to_string()))
         };
+        if let (Shown::Token(shown), Some(reviewer)) = (shown, credentials.reviewer()) {
+            let presented = Presented::parse(shown);
+            if is_web_token(presented.token) {
+                let Reviewed { tenant, subject, pod } = review(reviewer, &presented, deadline)?;
+                return Ok(Identity { pod, ..by(IdentityKind::ServiceAccount, tenant, Some(subject)) });
+            }
+        }
         match (shown, &known.token_keys, &known.secret) {
             (Shown::Token(token), Some(keys), _) => {
                 let claims = keys.verify(token, now(), node)?;

@@ -25,6 +25,7 @@ use super::accounts::Who;
 use super::listen::runtime_directory;
 use super::offer::{Known, Offer};
 use super::peer::User;
+use super::review::Pod;
 use crate::board;
 use crate::channel::{CHANNEL_VERSION, Key, MemoryLimit};
 
@@ -62,6 +63,8 @@ pub(crate) struct Record {
     pub(crate) lease: Key,
     pub(crate) tenant: String,
     user: Option<(u32, Option<String>)>,
+    #[serde(default)]
+    pod: Option<Pod>,
     peer: String,
     pub(crate) program: String,
     pid: u32,
@@ -192,6 +195,7 @@ impl Record {
             lease,
             tenant: who.tenant.to_string(),
             user: who.user.as_ref().map(|user| (user.id, user.name.clone())),
+            pod: who.pod.clone(),
             peer: who.peer.clone(),
             program: who.program.clone(),
             pid: who.pid,
@@ -232,6 +236,11 @@ impl Record {
         self.memory.iter().map(limit).collect()
     }
 
+    /// Whether it is known by a Kubernetes token.
+    pub(crate) fn is_of_pod(&self) -> bool {
+        self.pod.is_some()
+    }
+
     /// Who it is, as the broker knew that has written this.
     pub(crate) fn who(&self, tenant: Tenant) -> Who {
         let age = Duration::from_nanos(board::now().saturating_sub(self.since));
@@ -240,6 +249,7 @@ impl Record {
             session: self.session,
             tenant,
             user: self.user.clone().map(|(id, name)| User { id, name }),
+            pod: self.pod.clone(),
             peer: self.peer.clone(),
             program: self.program.clone(),
             pid: self.pid,
@@ -400,6 +410,7 @@ mod tests {
             session,
             tenant: Tenant::parse("a").unwrap(),
             user: Some(User { id: 5, name: None }),
+            pod: None,
             peer: "10.0.0.1:5".to_owned(),
             program: "test".to_owned(),
             pid: 7,

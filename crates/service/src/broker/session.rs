@@ -98,15 +98,15 @@ fn attend(stream: Stream, peer: String, stranger: Stranger) {
     };
     let stream = arrival.stream;
     let identity = admitted.identity.clone();
-    let (tenant, user) = (identity.tenant.clone(), identity.user.clone());
+    let (tenant, user, pod) = (identity.tenant.clone(), identity.user.clone(), identity.pod.clone());
     let devices = admitted.devices.clone();
     let session = broker.next_session.fetch_add(1, Ordering::Relaxed);
     let entered = telecl_net::random_secret().and_then(|secret| {
         let joins = broker.sessions.enter(session, stream.try_clone()?, secret)?;
         let compression = caller.compression.and(broker.settings.compression);
-        let Admitted { identity, devices, limits, memory, limited } = admitted;
+        let Admitted { identity, account, devices, limits, memory, limited } = admitted;
         let begin = Begin { session, compression, terms: broker.settings.terms, limits, devices, memory };
-        Ok(Conversation { broker: &broker, identity, limited, begin, secret, joins, pid: caller.pid })
+        Ok(Conversation { broker: &broker, identity, account, limited, begin, secret, joins, pid: caller.pid })
     });
     let conversation = match entered {
         Ok(conversation) => conversation,
@@ -123,7 +123,7 @@ fn attend(stream: Stream, peer: String, stranger: Stranger) {
     info!(session, %tenant, known_by = identity.kind.name(), peer, link, program, pid, version, "session opened");
     let (begun, since) = (SystemTime::now(), read);
     let (tenant_of, program_of) = (tenant.clone(), program.clone());
-    broker.accounts.open(Who { session, tenant: tenant_of, user, peer, program: program_of, pid, begun, since });
+    broker.accounts.open(Who { session, tenant: tenant_of, user, pod, peer, program: program_of, pid, begun, since });
     let ended = conversation.hold(stream, read);
     close(&broker, session, &tenant, &program, read, ended);
 }
@@ -142,6 +142,7 @@ pub(crate) fn close(
     if let Some(seen) = broker.accounts.close(session, ended.is_ok()) {
         broker.accounting.write(&seen, &broker.offer, SystemTime::now(), &ended);
     }
+    broker.memory.forget(session);
     // Last: the service may stop when no session is left.
     broker.sessions.leave(session);
     let duration = since.elapsed();
@@ -200,6 +201,8 @@ pub(crate) fn identify(
 /// What the policy says about whoever has connected.
 struct Admitted {
     identity: Identity,
+    /// Whom its memory and its sessions are counted for.
+    account: Tenant,
     devices: Vec<u64>,
     limits: Limits,
     memory: Vec<MemoryLimit>,
@@ -239,7 +242,7 @@ impl Admitted {
             let text = format!("tenant {tenant} may use no device of this service{by}{advice}");
             return Err(Refusal { code: "no_device", text });
         }
-        let places = devices.iter().map(|id| Place::Device(*id)).chain([Place::Tenant(tenant.clone())]);
+        let places = devices.iter().map(|id| Place::Device(*id)).chain([Place::Tenant(grant.account().clone())]);
         let limited = broker.admission.is_limited(&policy, places);
         let limits = Limits {
             longest_idle: grant.longest_idle.value,
@@ -249,7 +252,8 @@ impl Admitted {
             overrun_ends: grant.kernel_overrun.value == Overrun::End,
         };
         let memory = memory::limits(&grant, narrowed, &devices, &broker.offer);
-        Ok(Admitted { identity: identity.clone(), devices, limits, memory, limited })
+        let account = grant.account().clone();
+        Ok(Admitted { identity: identity.clone(), account, devices, limits, memory, limited })
     }
 }
 
@@ -285,6 +289,7 @@ fn resume(broker: &Broker, stream: Stream, peer: &str, wanted: &Resume) {
 struct Conversation<'b> {
     broker: &'b Broker,
     identity: Identity,
+    account: Tenant,
     limited: bool,
     begin: Begin,
     secret: [u8; 16],
@@ -297,8 +302,9 @@ impl Conversation<'_> {
     /// Welcomes, waits for the first request, and leaves the rest to a worker. Both results say how the session ended; an
     /// error is one that an operator may want to know about.
     fn hold(self, stream: Stream, read: Instant) -> Result<String, String> {
-        let Conversation { broker, identity, limited, begin, secret, joins, pid } = self;
+        let Conversation { broker, identity, account, limited, begin, secret, joins, pid } = self;
         let tenant = identity.tenant;
+        let narrows = identity.claims.is_some();
         let session = begin.session;
         let timeout = broker.settings.handshake_timeout;
         let failed = |error: io::Error| error.to_string();
@@ -318,6 +324,7 @@ impl Conversation<'_> {
             secret,
             version: env!("CARGO_PKG_VERSION"),
             node: &broker.node,
+            node_address: broker.settings.node_address.as_deref().unwrap_or_default(),
             socket: &broker.socket,
             instance: broker.instance,
             boot_id: broker.boot_id,
@@ -355,7 +362,7 @@ impl Conversation<'_> {
             return Err(format!("refused: {error}"));
         }
         // Held until the worker has ended.
-        let claim = broker.admission.claim(vec![Place::Tenant(tenant.clone())]).map_err(failed)?;
+        let claim = broker.admission.claim(vec![Place::Tenant(account)]).map_err(failed)?;
         let began = Instant::now();
         let driver = Driver { stream: &stream, returns: lasts.then_some(&joins) };
         let room = await_room(claim, driver, session, &tenant);
@@ -373,6 +380,10 @@ impl Conversation<'_> {
             broker.sessions.hand_over(session);
             farewell::close(stream, reason, true);
             return Ok("refused: the service is draining".to_owned());
+        }
+        // What a token of ours allows does not change with the policy.
+        if !narrows {
+            broker.memory.follow(session, &tenant);
         }
         launch::work(broker, &begin, &tenant, launch::Socket { stream, lasts }, &joins)
     }

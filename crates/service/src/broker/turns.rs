@@ -42,7 +42,8 @@ struct Device {
     id: u64,
     scheduler: Scheduler,
     sessions: HashMap<SessionId, Member>,
-    tenants: HashMap<Tenant, TenantId>,
+    /// By the tenant's name, or by what several tenants have in common who share one part of the time.
+    tenants: HashMap<String, TenantId>,
 }
 
 #[derive(Debug)]
@@ -50,6 +51,8 @@ struct Member {
     board: Arc<SessionBoard>,
     place: usize,
     tenant: Tenant,
+    /// Under which it is among the tenants.
+    key: String,
     /// What was charged for a turn that it did not give back in time; its own report has that, too.
     charged: Duration,
 }
@@ -94,11 +97,11 @@ impl Turns {
     pub(crate) fn join(&self, device: u64, session: u64, grant: &Grant, board: &Arc<SessionBoard>) {
         let (Some(mut entry), Some(place)) = (self.lock(device), board.place(device)) else { return };
         let now = Instant::now();
-        let (id, tenant) = (SessionId(session), grant.tenant.clone());
+        let (id, tenant, key) = (SessionId(session), grant.tenant.clone(), grant.share_key().to_owned());
         let next = TenantId(session);
-        let tenant_id = *entry.tenants.entry(tenant.clone()).or_insert(next);
+        let tenant_id = *entry.tenants.entry(key.clone()).or_insert(next);
         entry.scheduler.join(id, tenant_id, share_of(grant), now);
-        entry.sessions.insert(id, Member { board: Arc::clone(board), place, tenant, charged: Duration::ZERO });
+        entry.sessions.insert(id, Member { board: Arc::clone(board), place, tenant, key, charged: Duration::ZERO });
     }
 
     /// A session that went on without a broker is here. Whatever it does on the device, it did by itself: it is to stop, and
@@ -136,11 +139,11 @@ impl Turns {
             entry.note_waits(id);
             let Some(member) = entry.sessions.remove(&id) else { continue };
             entry.scheduler.leave(id, now);
-            if !entry.sessions.values().any(|other| other.tenant == member.tenant) {
+            if !entry.sessions.values().any(|other| other.key == member.key) {
                 // The scheduler remembers what it owes under this number for a while; a new one has none.
-                let number = entry.tenants.get(&member.tenant).copied();
+                let number = entry.tenants.get(&member.key).copied();
                 if number.is_some_and(|number| entry.scheduler.usage(number).is_none()) {
-                    entry.tenants.remove(&member.tenant);
+                    entry.tenants.remove(&member.key);
                 }
             }
             self.decide(&mut entry, now);
@@ -194,8 +197,15 @@ impl Turns {
         for id in self.devices.keys() {
             let Some(mut entry) = self.lock(*id) else { continue };
             let now = Instant::now();
-            for (tenant, number) in entry.tenants.clone() {
-                entry.scheduler.set_share(number, share_of(&policy.for_tenant(&tenant)), now);
+            // Of several tenants that share, one speaks for all: one rule is for them.
+            let speakers: HashMap<&String, &Tenant> =
+                entry.sessions.values().map(|member| (&member.key, &member.tenant)).collect();
+            let shares: Vec<(TenantId, Share)> = speakers
+                .into_iter()
+                .filter_map(|(key, tenant)| Some((*entry.tenants.get(key)?, share_of(&policy.for_tenant(tenant)))))
+                .collect();
+            for (number, share) in shares {
+                entry.scheduler.set_share(number, share, now);
             }
             self.decide(&mut entry, now);
         }

@@ -100,7 +100,7 @@ make! {
     handshake::Challenge { nonce, proof }
     handshake::Response { proof }
     handshake::Hello<'a> { magic, protocol, version, program, pid, compression, credential }
-    handshake::Welcome<'a> { session, secret, version, node, socket, instance, boot_id, seen_at, took_ns, compression, heartbeat_ms, grace_ms, tenant, limited, by_load, loads, memory, platforms }
+    handshake::Welcome<'a> { session, secret, version, node, node_address, socket, instance, boot_id, seen_at, took_ns, compression, heartbeat_ms, grace_ms, tenant, limited, by_load, loads, memory, platforms }
     handshake::DeviceLoad { device, sessions, most }
     handshake::DeviceMemory { device, most, shared }
     handshake::Refused<'a> { reason, protocol }
@@ -120,7 +120,7 @@ make! {
     status::DeviceStatus<'a> { id, name, platform, memory, used, promised, sessions, busy_ns, sensors }
     status::Sensors { celsius, milliwatts, core_mhz, memory_mhz, busy_percent, memory_used }
     status::TenantStatus<'a> { name, sessions, refused, counts, devices }
-    status::SessionStatus<'a> { id, tenant, user, peer, program, pid, stage, age_ns, counts, devices }
+    status::SessionStatus<'a> { id, tenant, user, pod, peer, program, pid, stage, age_ns, counts, devices }
     status::Counts { bytes_in, bytes_out, commands, failures, builds, cache_hits }
     status::DeviceUse { device, memory, peak_memory, busy_ns, waited_ns }
     handshake::Ping { number }

@@ -1,0 +1,16 @@
+#!/bin/sh
+# telecl: Slurm's Epilog. Runs as root on every node of a job, after it: takes back what the prolog gave.
+[ -r /etc/telecl/slurm.env ] || exit 0
+. /etc/telecl/slurm.env
+case ${SLURM_JOB_ID:-} in '' | *[!0-9]*) exit 0 ;; esac
+
+place=/run/telecl/jobs/$SLURM_JOB_ID
+if [ -d "$place" ]; then
+    # The user may have moved the file, but not the token's end: TOKEN_FOR bounds it.
+    [ ! -f "$place/token" ] || "$TELECL" token revoke --list "$REVOKED" "$place/token" >/dev/null 2>&1
+    rm -rf "$place"
+fi
+
+# What the services of users' own jobs (telecl slurm service) leave on a node if they are killed.
+rm -rf /tmp/telecl-"${SLURM_JOB_UID:-none}"-"$SLURM_JOB_ID"-*
+exit 0
