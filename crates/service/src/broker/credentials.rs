@@ -1,13 +1,10 @@
 //! By what the service is known, and knows its drivers: read at the start, and again when one of the files changes.
 
-use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use telecl_config::ServiceCredentialFiles;
-use telecl_identity::{
-    Claims, FileError, RevokedList, Secret, TokenError, VerifyingKeys, certificates, now, pki, private_key,
-};
+use telecl_identity::{FileError, RevokedList, Secret, VerifyingKeys, certificates, pki, private_key};
 use telecl_net::{Authority, TlsServer};
 use telecl_policy::Tenant;
 use tracing::{info, warn};
@@ -30,8 +27,6 @@ pub(crate) struct Credentials {
     /// Whose sessions those are that know the secret.
     pub(crate) secret_tenant: Tenant,
     state: Mutex<State>,
-    /// How often tokens were used that may be used so often, and when they expire.
-    uses: Mutex<HashMap<String, (u32, u64)>>,
 }
 
 #[derive(Debug)]
@@ -52,7 +47,7 @@ impl Credentials {
         let stamps = stamps(&files);
         let known = Arc::new(read(&files, None)?);
         let state = Mutex::new(State { known, stamps });
-        Ok(Credentials { files, secret_tenant, state, uses: Mutex::default() })
+        Ok(Credentials { files, secret_tenant, state })
     }
 
     /// What holds now.
@@ -108,30 +103,6 @@ impl Credentials {
                 warn!(reason, "the credentials are wrong; those before them stay in force");
             }
         }
-    }
-
-    /// Counts a session of this token; an error if it may not be used so often.
-    pub(crate) fn use_token(&self, claims: &Claims) -> Result<(), TokenError> {
-        let Some(most) = claims.sessions else { return Ok(()) };
-        let mut uses = self.uses();
-        let now = now();
-        uses.retain(|_, (_, expires)| *expires > now);
-        let (used, _) = uses.entry(claims.id.clone()).or_insert((0, claims.expires));
-        if *used >= most {
-            return Err(TokenError::Replayed);
-        }
-        *used += 1;
-        Ok(())
-    }
-
-    /// Whether a token has been used as often as it may be.
-    pub(crate) fn is_used_up(&self, claims: &Claims) -> bool {
-        let used = self.uses().get(&claims.id).map_or(0, |(used, _)| *used);
-        claims.sessions.is_some_and(|most| used >= most)
-    }
-
-    fn uses(&self) -> MutexGuard<'_, HashMap<String, (u32, u64)>> {
-        self.uses.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -227,14 +198,8 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_used_as_often_as_it_may_be() {
+    fn without_files_nobody_has_to_show_anything() {
         let credentials = Credentials::load(ServiceCredentialFiles::default(), Tenant::anonymous()).unwrap();
         assert!(!credentials.required() && !credentials.has_files());
-        let mut claims = Claims::new(&Tenant::anonymous(), std::time::Duration::from_secs(60)).unwrap();
-        assert!((0..100).all(|_| credentials.use_token(&claims).is_ok()));
-        claims.sessions = Some(2);
-        let used: Vec<_> = (0..3).map(|_| credentials.use_token(&claims)).collect();
-        assert_eq!(used, [Ok(()), Ok(()), Err(TokenError::Replayed)]);
-        assert!(credentials.is_used_up(&claims));
     }
 }

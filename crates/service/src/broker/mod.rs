@@ -42,6 +42,7 @@ mod scratch;
 mod sensors;
 mod session;
 mod stop;
+mod token_uses;
 mod turns;
 mod users;
 
@@ -86,6 +87,7 @@ use self::rules::Rules;
 use self::scratch::Scratch;
 use self::sensors::Readings;
 use self::stop::{Signals, Told};
+use self::token_uses::TokenUses;
 use self::turns::Turns;
 
 /// What a service is told at its start.
@@ -260,6 +262,7 @@ struct Broker {
     scratch: Scratch,
     /// What the next broker finds; `None` if sessions end with this one.
     records: Option<Records>,
+    token_uses: TokenUses,
 }
 
 /// Serves until SIGTERM, and then until its sessions have ended or the time for that is over; or until SIGINT. Then ends
@@ -311,6 +314,7 @@ pub fn serve(settings: ServeSettings, ready: impl FnOnce(&[Address])) -> Result<
         sessions: Registry::default(),
         drain: Drain::new().map_err(ServeError::Signals)?,
         scratch,
+        token_uses: TokenUses::open(records.as_ref().map(Records::token_uses)),
         records,
     });
     pool::start(&broker).map_err(ServeError::Spawner)?;

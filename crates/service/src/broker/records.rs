@@ -38,6 +38,7 @@ const LONGEST: u64 = 1 << 20;
 const LOCK: &str = "lock";
 const RECORD: &str = "json";
 const SOCKET: &str = "sock";
+const TOKEN_USES: &str = "token-uses";
 
 /// How long the directory of a service that has just been killed may still be held.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -322,12 +323,12 @@ impl Records {
     }
 
     pub(crate) fn write(&self, record: &Record) -> io::Result<()> {
-        let path = self.path(record.session, RECORD);
-        let unfinished = path.with_extension("new");
-        remove(&unfinished)?;
-        let mut file = OpenOptions::new().create_new(true).write(true).mode(0o600).open(&unfinished)?;
-        file.write_all(&serde_json::to_vec(record)?)?;
-        fs::rename(&unfinished, &path)
+        write_whole(&self.path(record.session, RECORD), &serde_json::to_vec(record)?)
+    }
+
+    /// Where it stands how often tokens were used.
+    pub(crate) fn token_uses(&self) -> PathBuf {
+        self.directory.join(TOKEN_USES)
     }
 
     /// The session is over.
@@ -378,6 +379,15 @@ impl Records {
     fn path(&self, session: u64, extension: &str) -> PathBuf {
         self.directory.join(format!("{session}.{extension}"))
     }
+}
+
+/// Writes a file that only the service's user can read: all of it, or nothing.
+pub(crate) fn write_whole(path: &Path, content: &[u8]) -> io::Result<()> {
+    let unfinished = path.with_extension("new");
+    remove(&unfinished)?;
+    let mut file = OpenOptions::new().create_new(true).write(true).mode(0o600).open(&unfinished)?;
+    file.write_all(content)?;
+    fs::rename(&unfinished, path)
 }
 
 fn remove(path: &Path) -> io::Result<()> {

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant, SystemTime};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::sockopt;
+use telecl_identity::TokenError;
 use telecl_net::{FrameSender, Stream, answer_not_resumed};
 use telecl_policy::{DeviceOrder, Origin, Overrun, Tenant};
 use telecl_wire::PROTOCOL_VERSION;
@@ -123,8 +124,20 @@ fn attend(stream: Stream, peer: String, stranger: Stranger) {
     info!(session, %tenant, known_by = identity.kind.name(), peer, link, program, pid, version, "session opened");
     let (begun, since) = (SystemTime::now(), read);
     let (tenant_of, program_of) = (tenant.clone(), program.clone());
-    broker.accounts.open(Who { session, tenant: tenant_of, user, pod, peer, program: program_of, pid, begun, since });
-    let ended = conversation.hold(stream, read);
+    let peer_of = peer.clone();
+    broker.accounts.open(Who {
+        session,
+        tenant: tenant_of,
+        user,
+        pod,
+        peer: peer_of,
+        program: program_of,
+        pid,
+        begun,
+        since,
+    });
+    let subject = Subject { peer: &peer, link, identity: Some(&identity), program: Some((program.as_str(), pid)) };
+    let ended = conversation.hold(stream, read, &subject);
     close(&broker, session, &tenant, &program, read, ended);
 }
 
@@ -195,7 +208,11 @@ pub(crate) fn identify(
         let text = "this service speaks TLS to other machines: write its address without tcp://, and set ca or secret";
         return Err(Refusal { code: "plain_refused", text: text.to_owned() });
     }
-    Identity::find(credentials, &broker.rules.current(), &broker.node, arrival, shown, deadline)
+    let identity = Identity::find(credentials, &broker.rules.current(), &broker.node, arrival, shown, deadline)?;
+    match &identity.claims {
+        Some(claims) if broker.token_uses.is_used_up(claims) => Err(TokenError::Replayed.into()),
+        _ => Ok(identity),
+    }
 }
 
 /// What the policy says about whoever has connected.
@@ -301,7 +318,7 @@ struct Conversation<'b> {
 impl Conversation<'_> {
     /// Welcomes, waits for the first request, and leaves the rest to a worker. Both results say how the session ended; an
     /// error is one that an operator may want to know about.
-    fn hold(self, stream: Stream, read: Instant) -> Result<String, String> {
+    fn hold(self, stream: Stream, read: Instant, subject: &Subject<'_>) -> Result<String, String> {
         let Conversation { broker, identity, account, limited, begin, secret, joins, pid } = self;
         let tenant = identity.tenant;
         let narrows = identity.claims.is_some();
@@ -355,11 +372,14 @@ impl Conversation<'_> {
         drop(sender);
         broker.counters.round_trip(round_trip(&stream));
         // Not before: those who only look use nothing up.
-        if let Err(error) = identity.claims.map_or(Ok(()), |claims| broker.credentials.use_token(&claims)) {
+        if let Err(error) = identity.claims.map_or(Ok(()), |claims| broker.token_uses.use_once_more(&claims)) {
+            // Somebody else has used it since this one was let in.
+            let refusal = Refusal::from(error);
             broker.counters.failed(Failure::Credential);
+            broker.audit.write(Wanted::Session, subject, Outcome::Refused(&refusal), &broker.offer);
             broker.sessions.hand_over(session);
-            farewell::close(stream, &error.to_string(), true);
-            return Err(format!("refused: {error}"));
+            farewell::close(stream, &refusal.text, true);
+            return Err(format!("refused: {}", refusal.text));
         }
         // Held until the worker has ended.
         let claim = broker.admission.claim(vec![Place::Tenant(account)]).map_err(failed)?;
