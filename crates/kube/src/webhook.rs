@@ -88,7 +88,7 @@ impl Metrics {
              # HELP telecl_controller_leading Whether this replica does the controller's work.\n\
              # TYPE telecl_controller_leading gauge\n\
              telecl_controller_leading {leading}\n\
-             # HELP telecl_controller_certificates Times that the webhook took up another certificate or CA.\n\
+             # HELP telecl_controller_certificates Times that the webhook took up another certificate, CA or list of services.\n\
              # TYPE telecl_controller_certificates counter\n\
              telecl_controller_certificates_total {certificates}\n\
              # EOF\n"
