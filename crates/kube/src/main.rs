@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 
 use clap::{Parser, Subcommand};
-use telecl_kube::{controller, definitions};
+use telecl_kube::{agent, controller, definitions};
 use tracing_subscriber::EnvFilter;
 
 /// telecl in a Kubernetes cluster
@@ -17,6 +17,8 @@ struct Arguments {
 enum Command {
     /// Inject the driver into pods, keep certificates, make services outside the cluster findable
     Controller(Box<controller::Options>),
+    /// Keep the policy of the service in the same pod, review tokens for it, report what it is used for
+    Agent(agent::Options),
     /// Print the definitions of telecl's objects (YAML)
     Crds,
 }
@@ -28,6 +30,7 @@ async fn main() -> anyhow::Result<()> {
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
     match arguments.command {
         Command::Controller(options) => controller::run(*options).await,
+        Command::Agent(options) => agent::run(options).await,
         Command::Crds => {
             print!("{}", definitions::yaml()?);
             Ok(())

@@ -5,6 +5,9 @@
 //! says what to write instead. [`render`](crate::render) makes the service's policy of them, and [`crate::agent`] fills
 //! in what their status shows.
 
+// What makes the schemas repeats each struct inside of a function, with its visibility.
+#![allow(unreachable_pub)]
+
 use std::collections::BTreeMap;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -17,10 +20,10 @@ use serde::{Deserialize, Serialize};
 pub const GROUP: &str = "telecl.dev";
 
 /// What tokens of pods must be for.
-pub(crate) const AUDIENCE: &str = "telecl";
+pub const AUDIENCE: &str = "telecl";
 
 /// The definitions of all of them, in the order of their names.
-pub(crate) fn definitions() -> Vec<CustomResourceDefinition> {
+pub fn definitions() -> Vec<CustomResourceDefinition> {
     vec![AcceleratorPolicy::crd(), AcceleratorPool::crd(), AcceleratorQuota::crd()]
 }
 
@@ -68,55 +71,55 @@ const ONE_NAME: &str = "self.all(one, self.exists_one(other, other.name == one.n
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct PoolSpec {
+pub struct PoolSpec {
     /// Services on nodes with all of these labels belong to the pool; without any, those on every node do.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 32))]
-    pub(crate) node_selector: BTreeMap<String, String>,
+    pub node_selector: BTreeMap<String, String>,
 
     /// Which devices of those services belong to it: patterns as in the service's policy. Without any, all do.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32), inner(length(min = 1, max = 100)))]
     #[x_kube(validation = Rule::new(DEVICES).message(DEVICES_MESSAGE))]
-    pub(crate) devices: Vec<String>,
+    pub devices: Vec<String>,
 
     /// How they may be shared.
     #[serde(default)]
-    pub(crate) sharing: Sharing,
+    pub sharing: Sharing,
 
     /// Services outside of the cluster. Pods with the driver find them after those of the cluster.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
-    pub(crate) external: Vec<External>,
+    pub external: Vec<External>,
 }
 
 /// How devices may be shared.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Sharing {
+pub struct Sharing {
     /// Sessions that use one device at once, of all tenants. Without it there is no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1000000))]
-    pub(crate) sessions_per_device: Option<u32>,
+    pub sessions_per_device: Option<u32>,
 
     /// How long a session waits for room before it is refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16))]
     #[x_kube(validation = Rule::new(TIME).message(TIME_MESSAGE))]
-    pub(crate) admission_wait: Option<String>,
+    pub admission_wait: Option<String>,
 
     /// In which order programs find the devices of a service: by its number, or those first that fewest sessions use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) order: Option<Order>,
+    pub order: Option<Order>,
 
     /// Whether the memory of those who use the pool may go to host memory while others run, so that more of them fit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) oversubscribe: Option<bool>,
+    pub oversubscribe: Option<bool>,
 }
 
 /// In which order programs find devices.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Order {
+pub enum Order {
     /// As the vendor numbers them.
     Number,
     /// Those first that fewest sessions use.
@@ -126,53 +129,53 @@ pub(crate) enum Order {
 /// A service outside of the cluster.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct External {
+pub struct External {
     /// Where it is: a host, perhaps with a port. A name may have several addresses, each a service of its own.
     #[schemars(length(min = 1, max = 253))]
     #[x_kube(validation = Rule::new(ADDRESS).message(ADDRESS_MESSAGE))]
-    pub(crate) address: String,
+    pub address: String,
 }
 
 /// What is known of a pool.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct PoolStatus {
+pub struct PoolStatus {
     /// Services of the cluster that have devices of the pool.
     #[serde(default)]
-    pub(crate) services: u32,
+    pub services: u32,
     /// Their devices that belong to it.
     #[serde(default)]
-    pub(crate) devices: u32,
+    pub devices: u32,
     /// Those services, each by its own agent.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) members: Vec<PoolMember>,
+    pub members: Vec<PoolMember>,
     /// What is right, and what is not.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) conditions: Vec<Condition>,
+    pub conditions: Vec<Condition>,
 }
 
 /// A service with devices of a pool.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct PoolMember {
+pub struct PoolMember {
     /// The node it runs on.
-    pub(crate) node: String,
+    pub node: String,
     /// Its devices that belong to the pool.
-    pub(crate) devices: Vec<PoolDevice>,
+    pub devices: Vec<PoolDevice>,
     /// When its agent said so, in seconds since 1970.
-    pub(crate) seen: i64,
+    pub seen: i64,
 }
 
 /// A device of a pool.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct PoolDevice {
+pub struct PoolDevice {
     /// The service's number for it.
-    pub(crate) number: u64,
+    pub number: u64,
     /// Its name.
-    pub(crate) name: String,
+    pub name: String,
     /// Its memory in bytes.
-    pub(crate) memory: u64,
+    pub memory: u64,
 }
 
 /// What those who use accelerators get.
@@ -197,137 +200,137 @@ pub(crate) struct PoolDevice {
 )]
 #[x_kube(validation = Rule::new("!has(self.sessionMemory) || !has(self.deviceMemory) || self.sessionMemory.contains('%') == self.deviceMemory.contains('%')").message("sessionMemory and deviceMemory are both sizes or both parts of the device, so that the smaller one is known"))]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct PolicySpec {
+pub struct PolicySpec {
     /// Whom it is for. Without any, it is for everybody for whom no other policy is.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
-    pub(crate) subjects: Vec<Subject>,
+    pub subjects: Vec<Subject>,
 
     /// Between policies that are for the same and say it alike, the one with the higher precedence counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = -1000, max = 1000))]
-    pub(crate) precedence: Option<i32>,
+    pub precedence: Option<i32>,
 
     /// The profile of those whose pods name none: one of this policy, or of a policy for everybody.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 63))]
     #[x_kube(validation = Rule::new(LABEL).message(PROFILE_MESSAGE))]
-    pub(crate) profile: Option<String>,
+    pub profile: Option<String>,
 
     /// The pools whose devices they may use. Without any, those of all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32), inner(length(min = 1, max = 253)))]
-    pub(crate) pools: Vec<String>,
+    pub pools: Vec<String>,
 
     /// Whether pods may use services on other nodes than their own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) locality: Option<Locality>,
+    pub locality: Option<Locality>,
 
     /// What they get, where the profile does not say it.
     #[serde(flatten)]
-    pub(crate) limits: Limits,
+    pub limits: Limits,
 
     /// Profiles that pods may name with the label `telecl.dev/profile`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32))]
     #[x_kube(validation = Rule::new(ONE_NAME).message("a profile is there twice; give each a name of its own"))]
-    pub(crate) profiles: Vec<Profile>,
+    pub profiles: Vec<Profile>,
 }
 
 /// Whom a policy is for.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[x_kube(validation = Rule::new(ONE_SUBJECT).message(ONE_SUBJECT_MESSAGE))]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Subject {
+pub struct Subject {
     /// All pods of a namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 63))]
     #[x_kube(validation = Rule::new(LABEL).message(NAMESPACE_MESSAGE))]
-    pub(crate) namespace: Option<String>,
+    pub namespace: Option<String>,
 
     /// All pods of the namespaces with such labels.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) namespace_selector: Option<LabelSelector>,
+    pub namespace_selector: Option<LabelSelector>,
 
     /// The pods of a service account.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) service_account: Option<ServiceAccountName>,
+    pub service_account: Option<ServiceAccountName>,
 }
 
 /// A service account.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct ServiceAccountName {
+pub struct ServiceAccountName {
     /// Its namespace.
     #[schemars(length(max = 63))]
     #[x_kube(validation = Rule::new(LABEL).message(NAMESPACE_MESSAGE))]
-    pub(crate) namespace: String,
+    pub namespace: String,
     /// Its name.
     #[schemars(length(max = 253))]
     #[x_kube(validation = Rule::new(ACCOUNT).message(ACCOUNT_MESSAGE))]
-    pub(crate) name: String,
+    pub name: String,
 }
 
 /// A share of memory and compute with a name.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Profile {
+pub struct Profile {
     /// What pods write in the label `telecl.dev/profile`.
     #[schemars(length(max = 63))]
     #[x_kube(validation = Rule::new(LABEL).message(PROFILE_MESSAGE))]
-    pub(crate) name: String,
+    pub name: String,
 
     /// What it says; for the rest what the policy says holds.
     #[serde(flatten)]
-    pub(crate) limits: Limits,
+    pub limits: Limits,
 }
 
 /// How much of the devices somebody may use.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Limits {
+pub struct Limits {
     /// Their part of a device's time, against the weights of others that want it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1000))]
-    pub(crate) weight: Option<u32>,
+    pub weight: Option<u32>,
 
     /// The most of a device's time, also if nobody else wants it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16))]
     #[x_kube(validation = Rule::new(PART).message(PART_MESSAGE))]
-    pub(crate) cap: Option<String>,
+    pub cap: Option<String>,
 
     /// Who goes first on a device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) priority: Option<Priority>,
+    pub priority: Option<Priority>,
 
     /// The memory of each device that all of them together may use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16))]
     #[x_kube(validation = Rule::new(SIZE_OR_PART).message(SIZE_OR_PART_MESSAGE))]
-    pub(crate) device_memory: Option<String>,
+    pub device_memory: Option<String>,
 
     /// The memory of each device that one program may use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16))]
     #[x_kube(validation = Rule::new(SIZE_OR_PART).message(SIZE_OR_PART_MESSAGE))]
-    pub(crate) session_memory: Option<String>,
+    pub session_memory: Option<String>,
 
     /// Programs at once at each service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1000000))]
-    pub(crate) sessions: Option<u32>,
+    pub sessions: Option<u32>,
 
     /// A program that does nothing for so long loses its session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16))]
     #[x_kube(validation = Rule::new(TIME).message(TIME_MESSAGE))]
-    pub(crate) longest_idle: Option<String>,
+    pub longest_idle: Option<String>,
 }
 
 /// Who goes first on a device.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Priority {
+pub enum Priority {
     /// After all others, but never without a turn for long.
     Low,
     /// As most do.
@@ -338,7 +341,7 @@ pub(crate) enum Priority {
 
 /// Whether pods may use services on other nodes.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Locality {
+pub enum Locality {
     /// They may; those on their own node come first.
     PreferNode,
     /// They may not.
@@ -348,31 +351,31 @@ pub(crate) enum Locality {
 /// What is known of a policy.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct PolicyStatus {
+pub struct PolicyStatus {
     /// Namespaces for which it counts, wholly or for some of their service accounts.
     #[serde(default)]
-    pub(crate) namespaces: u32,
+    pub namespaces: u32,
     /// Subjects for which another policy counts.
     #[serde(default)]
-    pub(crate) conflict_count: u32,
+    pub conflict_count: u32,
     /// The first of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) conflicts: Vec<Conflict>,
+    pub conflicts: Vec<Conflict>,
     /// What is right, and what is not.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) conditions: Vec<Condition>,
+    pub conditions: Vec<Condition>,
 }
 
 /// A subject for which another policy counts.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Conflict {
+pub struct Conflict {
     /// A namespace, or `namespace/serviceaccount`.
-    pub(crate) subject: String,
+    pub subject: String,
     /// The policy that counts for it.
-    pub(crate) policy: String,
+    pub policy: String,
     /// Why that one does.
-    pub(crate) reason: String,
+    pub reason: String,
 }
 
 /// What all pods of a namespace may use together.
@@ -396,72 +399,72 @@ pub(crate) struct Conflict {
 )]
 #[x_kube(validation = Rule::new("has(self.deviceMemory) || has(self.deviceShare) || has(self.sessions)").message("a quota limits something: write deviceMemory, deviceShare or sessions"))]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct QuotaSpec {
+pub struct QuotaSpec {
     /// The memory of each device that all pods of the namespace together may use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16))]
     #[x_kube(validation = Rule::new(SIZE_OR_PART).message(SIZE_OR_PART_MESSAGE))]
-    pub(crate) device_memory: Option<String>,
+    pub device_memory: Option<String>,
 
     /// The most of each device's time that they get together, also if nobody else wants it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16))]
     #[x_kube(validation = Rule::new(PART).message(PART_MESSAGE))]
-    pub(crate) device_share: Option<String>,
+    pub device_share: Option<String>,
 
     /// Programs at once at each service, of all pods together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1000000))]
-    pub(crate) sessions: Option<u32>,
+    pub sessions: Option<u32>,
 }
 
 /// What a namespace uses.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct QuotaStatus {
+pub struct QuotaStatus {
     /// Of all services together.
     #[serde(default)]
-    pub(crate) used: Used,
+    pub used: Used,
     /// Of each service on which the namespace has sessions, by its own agent.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) services: Vec<ServiceUse>,
+    pub services: Vec<ServiceUse>,
     /// What is right, and what is not.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) conditions: Vec<Condition>,
+    pub conditions: Vec<Condition>,
 }
 
 /// What is used of devices.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Used {
+pub struct Used {
     /// Sessions.
     #[serde(default)]
-    pub(crate) sessions: u32,
+    pub sessions: u32,
     /// Memory of devices, for people.
     #[serde(default)]
-    pub(crate) memory: String,
+    pub memory: String,
     /// Memory of devices in bytes.
     #[serde(default)]
-    pub(crate) memory_bytes: u64,
+    pub memory_bytes: u64,
     /// How much of one device's time, in percent of it, in the last interval.
     #[serde(default)]
-    pub(crate) device_percent: u32,
+    pub device_percent: u32,
 }
 
 /// What a namespace uses of one service.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct ServiceUse {
+pub struct ServiceUse {
     /// The node that the service runs on.
-    pub(crate) node: String,
+    pub node: String,
     /// Sessions.
-    pub(crate) sessions: u32,
+    pub sessions: u32,
     /// Memory of its devices in bytes.
-    pub(crate) memory_bytes: u64,
+    pub memory_bytes: u64,
     /// How much of one device's time, in percent of it, in the last interval.
-    pub(crate) device_percent: u32,
+    pub device_percent: u32,
     /// When its agent said so, in seconds since 1970.
-    pub(crate) seen: i64,
+    pub seen: i64,
 }
 
 #[cfg(test)]
