@@ -122,11 +122,13 @@ e2e-slurm: ## jobs on a real Slurm of several nodes, each in namespaces of its o
 	$(PYTHON) tests/slurm/e2e.py --built $(BUILT)
 
 # Debian roots, a certificate authority, and static programs for containers.
-KUBE_PACKAGES := gcc libc6-dev binutils python3 python3-venv mmdebstrap ocl-icd-libopencl1 openssl iproute2 util-linux
+KUBE_PACKAGES := gcc libc6-dev binutils python3 python3-venv mmdebstrap ocl-icd-libopencl1 openssl iproute2 util-linux \
+	musl-tools busybox-static
 
 images: driver-portable ## container images as OCI archives, in target/images: no registry, no docker; needs root
 	@.ci/install $(KUBE_PACKAGES)
 	cargo build $(PROFILE) -p telecl-cli -p telecl-driver -p telecl-kube
+	@deploy/images/driver-musl $(BUILT)
 	@deploy/images/build $(BUILT)
 
 e2e-kube: images ## telecl in a Kubernetes cluster: that of KUBECONFIG, or a real one started here; SCENARIO=name for one; needs root
