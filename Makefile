@@ -89,7 +89,8 @@ unit: ## the tests of all crates but the system tests
 
 # The programs are built from Go modules once, and kept.
 kube-api: ## the chart and the controller against a real API server, without nodes (builds Kubernetes the first time)
-	cargo build $(PROFILE) -p telecl-kube
+	cargo build $(PROFILE) -p telecl-kube -p telecl-cli -p telecl-driver
+	tests/kube/agent "$$(tests/kube/programs/build)" $(BIN)
 	tests/kube/api "$$(tests/kube/programs/build)" $(BIN)
 
 guard: ## count the instructions of the hot path; more than the limits in crates/*/benches is an error
