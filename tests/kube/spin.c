@@ -1,11 +1,12 @@
-// Keeps a device busy with kernels of some tens of milliseconds, and looks at every result: spin SECONDS (0: until it is killed).
+// Keeps a device busy with short kernels, several of them on their way at any time, and looks at every result: spin SECONDS (0: until it is
+// killed). A program that waited for each one would leave the device to others in between, whatever its share.
 #define CL_TARGET_OPENCL_VERSION 120
 #include <CL/cl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
-enum { ITEMS = 64, STEPS = 2000000 };
+enum { ITEMS = 64, STEPS = 300000, FLYING = 8 };
 
 static const char *source = "kernel void spin(global uint *out, uint steps) {\n"
                             "    uint x = (uint)get_global_id(0);\n"
@@ -47,17 +48,26 @@ int main(int count, char **words) {
         expected = expected * 1664525u + 1013904223u;
     time_t end = time(NULL) + seconds;
     unsigned turns = 0;
-    while (!seconds || time(NULL) < end) {
-        size_t items = ITEMS;
-        cl_uint results[ITEMS];
-        check("clEnqueueNDRangeKernel", clEnqueueNDRangeKernel(queue, kernel, 1, NULL, &items, NULL, 0, NULL, NULL));
-        check("clEnqueueReadBuffer", clEnqueueReadBuffer(queue, out, CL_TRUE, 0, sizeof results, results, 0, NULL, NULL));
-        if (results[ITEMS - 1] != expected) {
-            printf("a result is wrong\n");
-            return 4;
+    cl_uint results[FLYING][ITEMS];
+    cl_event read[FLYING];
+    for (unsigned turn = 0; !seconds || time(NULL) < end; turn++) {
+        unsigned slot = turn % FLYING;
+        if (turn >= FLYING) {
+            check("clWaitForEvents", clWaitForEvents(1, &read[slot]));
+            clReleaseEvent(read[slot]);
+            if (results[slot][ITEMS - 1] != expected) {
+                printf("a result is wrong\n");
+                return 4;
+            }
+            turns++;
         }
-        turns++;
+        size_t items = ITEMS;
+        check("clEnqueueNDRangeKernel", clEnqueueNDRangeKernel(queue, kernel, 1, NULL, &items, NULL, 0, NULL, NULL));
+        check("clEnqueueReadBuffer",
+              clEnqueueReadBuffer(queue, out, CL_FALSE, 0, sizeof results[slot], results[slot], 0, NULL, &read[slot]));
+        check("clFlush", clFlush(queue));
     }
+    check("clFinish", clFinish(queue));
     printf("%u results, all right\n", turns);
     return 0;
 }
