@@ -124,7 +124,7 @@ e2e-slurm: ## jobs on a real Slurm of several nodes, each in namespaces of its o
 
 # Debian roots, a certificate authority, and static programs for containers.
 KUBE_PACKAGES := gcc libc6-dev binutils python3 python3-venv mmdebstrap ocl-icd-libopencl1 openssl iproute2 util-linux \
-	musl-tools busybox-static
+	musl-tools busybox-static ocl-icd-opencl-dev opencl-headers
 
 images: driver-portable ## container images as OCI archives, in target/images: no registry, no docker; needs root
 	@.ci/install $(KUBE_PACKAGES)
