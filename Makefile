@@ -89,7 +89,8 @@ unit: ## the tests of all crates but the system tests
 
 # The programs are built from Go modules once, and kept.
 kube-api: ## the chart and the controller against a real API server, without nodes (builds Kubernetes the first time)
-	cargo build $(PROFILE) -p telecl-kube
+	cargo build $(PROFILE) -p telecl-kube -p telecl-cli -p telecl-driver
+	tests/kube/agent "$$(tests/kube/programs/build)" $(BIN)
 	tests/kube/api "$$(tests/kube/programs/build)" $(BIN)
 
 guard: ## count the instructions of the hot path; more than the limits in crates/*/benches is an error
@@ -123,7 +124,7 @@ e2e-slurm: ## jobs on a real Slurm of several nodes, each in namespaces of its o
 
 # Debian roots, a certificate authority, and static programs for containers.
 KUBE_PACKAGES := gcc libc6-dev binutils python3 python3-venv mmdebstrap ocl-icd-libopencl1 openssl iproute2 util-linux \
-	musl-tools busybox-static
+	musl-tools busybox-static ocl-icd-opencl-dev opencl-headers
 
 images: driver-portable ## container images as OCI archives, in target/images: no registry, no docker; needs root
 	@.ci/install $(KUBE_PACKAGES)

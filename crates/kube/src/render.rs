@@ -222,15 +222,20 @@ impl<'w> Maker<'w> {
             self.outcome(winner).namespaces.insert(namespace.clone());
             let name = |profile: Option<&str>| Tenant::of_service_account(&namespace, &account, profile).ok();
             let quota = self.quota(&namespace);
+            // By itself, unless all of the namespace have something together.
+            let own = match name(None) {
+                Some(tenant) if quota == Quota::default() => tenant.as_str().to_owned(),
+                _ => format!("{namespace}/"),
+            };
             for (profile, limits) in self.profiles(winner) {
                 if let Some(tenant) = name(Some(profile.as_str())) {
-                    self.rule(&[tenant.as_str()], Some(&namespace), winner, &quota.narrow(&limits));
+                    self.rule(&[tenant.as_str()], Some(&own), winner, &quota.narrow(&limits));
                 }
             }
             if let Some(tenant) = name(None) {
                 let all = format!("{tenant}@*");
                 let limits = self.default_limits(winner);
-                self.rule(&[tenant.as_str(), &all], Some(&namespace), winner, &quota.narrow(&limits));
+                self.rule(&[tenant.as_str(), &all], Some(&own), winner, &quota.narrow(&limits));
             }
             self.remember(subject, winner);
         }
@@ -272,12 +277,13 @@ impl<'w> Maker<'w> {
                 None if quota == Quota::default() => continue,
                 None => &nothing,
             };
+            let account = format!("{namespace}/");
             for (profile, limits) in self.profiles(policy) {
                 let pattern = format!("{namespace}/*@{profile}");
-                self.rule(&[&pattern], Some(namespace), policy, &quota.narrow(&limits));
+                self.rule(&[&pattern], Some(&account), policy, &quota.narrow(&limits));
             }
             let limits = self.default_limits(policy);
-            self.rule(&[&format!("{namespace}/*")], Some(namespace), policy, &quota.narrow(&limits));
+            self.rule(&[&format!("{namespace}/*")], Some(&account), policy, &quota.narrow(&limits));
             self.remember(namespace.clone(), policy);
         }
     }
@@ -345,8 +351,8 @@ impl<'w> Maker<'w> {
             name => _ = write!(text, "\n# policy {name}"),
         }
         let _ = writeln!(text, "\n[[tenant]]\nmatch = [{}]", matches.join(", "));
-        if let Some(namespace) = account {
-            let _ = writeln!(text, "account = {}", quoted(&format!("{namespace}/")));
+        if let Some(account) = account {
+            let _ = writeln!(text, "account = {}", quoted(account));
         }
         let pools: Vec<&&AcceleratorPool> = self
             .pools
@@ -581,6 +587,7 @@ mod tests {
         }
         let blue = granted(&rendered, "blue/default");
         assert_eq!((blue["session_memory"].as_str(), blue["priority"].as_str()), ("1 GiB", "high"));
+        assert_eq!(granted(&rendered, "red/runner@small")["account"], "red/runner");
         assert_eq!((blue["account"].as_str(), granted(&rendered, "new/x")["account"].as_str()), ("blue/", "none"));
         let subject = rendered.subject("blue", "default").unwrap();
         assert!(subject.requires_node && subject.profiles.contains("small") && subject.policy == "research");
@@ -699,10 +706,12 @@ mod tests {
 
     #[test]
     fn many_namespaces_share_the_rules_for_everybody() {
-        let mut world = World::default();
-        world.namespaces = (0..MOST_NAMESPACES + 1).map(|n| (format!("ns-{n}"), Labels::new())).collect();
-        world.policies = vec![policy("all", json!({"weight": 2}))];
-        world.quotas = vec![quota("ns-7", json!({"sessions": 1}))];
+        let world = World {
+            namespaces: (0..MOST_NAMESPACES + 1).map(|n| (format!("ns-{n}"), Labels::new())).collect(),
+            policies: vec![policy("all", json!({"weight": 2}))],
+            quotas: vec![quota("ns-7", json!({"sessions": 1}))],
+            ..World::default()
+        };
         let rendered = render(&world).unwrap();
         assert_eq!(rendered.toml.matches("[[tenant]]").count(), 2, "{}", rendered.toml);
         assert_eq!(granted(&rendered, "ns-9/x")["weight"], "2");

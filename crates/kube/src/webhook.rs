@@ -1,7 +1,8 @@
 //! The admission webhook: the API server asks what to change in a pod, over HTTPS.
 //!
-//! Every replica answers, whether it leads or not. Certificate and CA can change at any time: each connection uses those of its
-//! beginning. A second, plain port is for probes and metrics.
+//! Every replica answers, whether it leads or not. Certificate, CA and services can change at any time: a connection has the certificate of
+//! its beginning, because the API server keeps connections for long, and an answer what holds when it is asked for. A second, plain
+//! port is for probes and metrics.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -88,7 +89,7 @@ impl Metrics {
              # HELP telecl_controller_leading Whether this replica does the controller's work.\n\
              # TYPE telecl_controller_leading gauge\n\
              telecl_controller_leading {leading}\n\
-             # HELP telecl_controller_certificates Times that the webhook took up another certificate or CA.\n\
+             # HELP telecl_controller_certificates Times that the webhook took up another certificate, CA or list of services.\n\
              # TYPE telecl_controller_certificates counter\n\
              telecl_controller_certificates_total {certificates}\n\
              # EOF\n"
@@ -138,15 +139,21 @@ pub async fn serve(
             warn!("too many connections");
             continue;
         };
-        let Some(Served { tls, injection }) = served.borrow().clone() else { continue };
-        let (metrics, stop) = (metrics.clone(), stop.clone());
+        let Some(Served { tls, .. }) = served.borrow().clone() else { continue };
+        let (served, metrics, stop) = (served.clone(), metrics.clone(), stop.clone());
         tokio::spawn(async move {
             let handshake = TlsAcceptor::from(tls).accept(stream);
             match tokio::time::timeout(HANDSHAKE_TIMEOUT, handshake).await {
                 Ok(Ok(stream)) => {
                     speak(stream, stop, move |request| {
-                        let (injection, metrics) = (injection.clone(), metrics.clone());
-                        async move { review(request, &injection, &metrics).await }
+                        let now = served.borrow().as_ref().map(|now| now.injection.clone());
+                        let metrics = metrics.clone();
+                        async move {
+                            match now {
+                                Some(injection) => review(request, &injection, &metrics).await,
+                                None => plain(StatusCode::SERVICE_UNAVAILABLE, "no certificate yet\n"),
+                            }
+                        }
                     })
                     .await
                 }

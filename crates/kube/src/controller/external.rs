@@ -1,8 +1,8 @@
 //! Services outside the cluster, made findable inside it.
 //!
 //! Pods find services by the name of a headless Service. Addresses that an `AcceleratorPool` lists as `external` are added to it by
-//! EndpointSlices of our own, one for each pool and family of addresses. Names are looked up here, again and again. A name of a
-//! Service has one port, so these services listen at the same port as all others.
+//! EndpointSlices of our own, one for each pool and family of addresses. Names are looked up here, again and again. The name of a
+//! Service has one port. A service at another one is told to new pods by its own address, beside that name.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -17,6 +17,7 @@ use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use kube::runtime::{WatchStreamExt, reflector, watcher};
 use kube::{Client, ResourceExt};
 use serde_json::json;
+use tokio::sync::watch;
 use tracing::{info, warn};
 
 use super::{INTERVAL, MANAGER, Options};
@@ -63,6 +64,38 @@ pub(super) async fn keep(client: &Client, options: &Options, owner: Option<&Owne
         if let Err(cause) = keeper.set(&store.state()).await {
             warn!(cause = format!("{cause:#}"), "cannot keep the services outside the cluster");
         }
+    }
+}
+
+/// Tells the addresses of services that have a port of their own, whenever there are others.
+pub(super) async fn follow_own_ports(client: Client, port: u16, own: watch::Sender<Vec<String>>) {
+    let pools: Api<AcceleratorPool> = Api::all(client);
+    let (store, writer) = reflector::store();
+    let events = watcher(pools, watcher::Config::default()).default_backoff().reflect(writer).touched_objects();
+    let mut events = std::pin::pin!(events);
+    while let Some(event) = events.next().await {
+        if let Err(cause) = event {
+            warn!(%cause, "cannot watch pools");
+        }
+        let pools = store.state();
+        let mut now: Vec<String> = pools
+            .iter()
+            .flat_map(|pool| &pool.spec.external)
+            .filter_map(|external| match place(&external.address, port) {
+                Ok(Place::OwnPort(address)) => Some(address),
+                _ => None,
+            })
+            .collect();
+        now.sort();
+        now.dedup();
+        own.send_if_modified(|before| {
+            if *before == now {
+                false
+            } else {
+                *before = now;
+                true
+            }
+        });
     }
 }
 
@@ -211,26 +244,48 @@ impl Found {
 
     fn summary(&self) -> (&'static str, &'static str, String) {
         match self.problems.as_slice() {
-            [] => ("True", "Found", format!("{} addresses are offered to pods", self.addresses.len())),
+            [] => ("True", "Found", format!("{} addresses behind the common name", self.addresses.len())),
             problems => ("False", "NotFound", problems.join("; ")),
         }
     }
 }
 
-/// The addresses of a service, or why pods cannot use it.
-async fn look_up(address: &str, port: u16) -> Result<Vec<IpAddr>, String> {
+/// How pods find a service outside the cluster.
+#[derive(Debug, PartialEq, Eq)]
+enum Place {
+    /// By the name of all services, which stands for this `host:port` too.
+    CommonPort(String),
+    /// By this address.
+    OwnPort(String),
+}
+
+fn place(address: &str, port: u16) -> Result<Place, String> {
     let plain = address.trim_start_matches("tls://");
     if plain.starts_with("tcp://") {
         return Err(format!("{address} would not be encrypted; write it without tcp://"));
     }
-    let with_port = match plain.parse::<IpAddr>() {
-        Ok(ip) => SocketAddr::new(ip, port).to_string(),
-        Err(_) if plain.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok()) => plain.to_owned(),
-        Err(_) => format!("{plain}:{port}"),
+    let (host, own) = match plain.parse::<IpAddr>() {
+        Ok(ip) => return Ok(Place::CommonPort(SocketAddr::new(ip, port).to_string())),
+        Err(_) => match plain.rsplit_once(':') {
+            Some((host, text)) if !text.contains(']') => {
+                (host, text.parse::<u16>().map_err(|_| format!("{address} has no port that there is"))?)
+            }
+            _ => (plain, port),
+        },
     };
-    if !with_port.ends_with(&format!(":{port}")) {
-        return Err(format!("{address} has another port than {port}, which pods use for all services"));
+    if own == port {
+        Ok(Place::CommonPort(format!("{host}:{port}")))
+    } else {
+        Ok(Place::OwnPort(format!("tls://{host}:{own}")))
     }
+}
+
+/// The addresses of a service that the common name is to stand for, or why pods cannot use it.
+async fn look_up(address: &str, port: u16) -> Result<Vec<IpAddr>, String> {
+    let with_port = match place(address, port)? {
+        Place::OwnPort(_) => return Ok(Vec::new()),
+        Place::CommonPort(with_port) => with_port,
+    };
     let found = tokio::time::timeout(Duration::from_secs(5), tokio::net::lookup_host(&with_port)).await;
     match found {
         Ok(Ok(found)) => usable(address, found.map(|found| found.ip()).collect()),
@@ -265,10 +320,19 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_port_of_its_own_is_told_by_address() {
+        let own = |address: &str| Ok(Place::OwnPort(address.to_owned()));
+        assert_eq!(place("gpu7.example.org:9000", 7701), own("tls://gpu7.example.org:9000"));
+        assert_eq!(place("tls://[fd00::7]:9000", 7701), own("tls://[fd00::7]:9000"));
+        assert_eq!(place("gpu7.example.org", 7701), Ok(Place::CommonPort("gpu7.example.org:7701".to_owned())));
+        assert_eq!(look_up("10.0.0.7:9000", 7701).await, Ok(Vec::new()));
+    }
+
+    #[tokio::test]
     async fn what_cannot_be_used_says_why() {
         for (address, why) in [
             ("tcp://10.0.0.7", "not be encrypted"),
-            ("10.0.0.7:9000", "another port than 7701"),
+            ("10.0.0.7:99999", "no port that there is"),
             ("127.0.0.1", "something else on every node"),
             ("no-such-host.invalid", "is not found"),
         ] {
@@ -290,7 +354,7 @@ mod tests {
         let client = Client::try_from(kube::Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap();
         let slices = Slices { client: &client, options: &options, owner: None };
         let mut found = Found::default();
-        for address in ["10.0.0.8", "10.0.0.7", "10.0.0.8:7701", "fd00::7", "10.0.0.9:80"] {
+        for address in ["10.0.0.8", "10.0.0.7", "10.0.0.8:7701", "fd00::7", "tcp://10.0.0.9"] {
             found.add(address, 7701).await;
         }
         let wanted = slices.wanted("edge", &found.addresses);

@@ -79,7 +79,7 @@ pub struct Options {
 }
 
 impl Options {
-    fn injection(&self, ca: &str) -> anyhow::Result<Injection> {
+    fn injection(&self, ca: &str, own_ports: &[String]) -> anyhow::Result<Injection> {
         let default = || DEFAULT_FILES.iter().filter_map(|file| file.parse().ok()).collect();
         let files = if self.driver_files.is_empty() { default() } else { self.driver_files.clone() };
         let further = match &self.external_ca {
@@ -89,10 +89,16 @@ impl Options {
         Ok(Injection {
             image: self.driver_image.clone(),
             pull_policy: self.driver_pull_policy.clone(),
-            services: format!("{}.{}.svc:{}", self.services, self.namespace, self.services_port),
+            services: self.all_services(own_ports),
             ca: format!("{ca}{further}"),
             files,
         })
+    }
+
+    /// The name that stands for all services, and the addresses of those that have a port of their own.
+    fn all_services(&self, own_ports: &[String]) -> String {
+        let common = format!("{}.{}.svc:{}", self.services, self.namespace, self.services_port);
+        std::iter::once(common).chain(own_ports.iter().cloned()).collect::<Vec<_>>().join(",")
     }
 
     fn keeper(&self, client: &Client, owner: Option<OwnerReference>) -> Keeper {
@@ -132,7 +138,10 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     let (goodbye, saying_goodbye) = watch::channel(false);
     let health = tokio::spawn(webhook::serve_health(options.health, served, metrics.clone(), saying_goodbye));
     let options = Arc::new(options);
-    let reading = tokio::spawn(follow_certificates(keeper.clone(), options.clone(), served_now, metrics.clone()));
+    let (tell_own_ports, own_ports) = watch::channel(Vec::new());
+    let pools = tokio::spawn(external::follow_own_ports(client.clone(), options.services_port, tell_own_ports));
+    let changes = Changes { keeper: keeper.clone(), options: options.clone(), own_ports };
+    let reading = tokio::spawn(changes.follow(served_now, metrics.clone()));
     let work = tokio::spawn(follow_leadership(leading, client, options, keeper, owner, metrics));
 
     let ended = tokio::select! {
@@ -149,6 +158,7 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     stop.send_replace(true);
     election.await?;
     reading.abort();
+    pools.abort();
     work.abort();
     ended
 }
@@ -178,36 +188,49 @@ async fn owner(client: &Client, options: &Options) -> anyhow::Result<Option<Owne
     }))
 }
 
-/// Takes up certificates when there are others.
-async fn follow_certificates(
+/// What answers depend on, and what may change while a replica runs.
+struct Changes {
     keeper: Keeper,
     options: Arc<Options>,
-    served: watch::Sender<Option<Served>>,
-    metrics: Arc<Metrics>,
-) {
-    let mut now: Option<Certificates> = None;
-    loop {
-        match keeper.read().await {
-            Ok(Some(new)) if now.as_ref() != Some(&new) => match take_up(&new, &options) {
-                Ok(serve) => {
-                    served.send_replace(Some(serve));
-                    metrics.count_certificates();
-                    info!("certificate taken up");
-                    now = Some(new);
-                }
-                Err(cause) => warn!(cause = format!("{cause:#}"), "cannot use the certificate"),
-            },
-            Ok(_) => {}
-            Err(cause) => warn!(cause = format!("{cause:#}"), "cannot read the certificates"),
-        }
-        let soon = Duration::from_millis(500);
-        tokio::time::sleep(if now.is_some() { CERTIFICATE_INTERVAL } else { soon }).await;
-    }
+    own_ports: watch::Receiver<Vec<String>>,
 }
 
-fn take_up(certificates: &Certificates, options: &Options) -> anyhow::Result<Served> {
-    let injection = options.injection(&certificates.ca)?;
-    Ok(Served { tls: webhook::tls(&certificates.webhook)?, injection: Arc::new(injection) })
+impl Changes {
+    /// Takes up certificates and services when there are others.
+    async fn follow(mut self, served: watch::Sender<Option<Served>>, metrics: Arc<Metrics>) {
+        let mut now: Option<(Certificates, Vec<String>)> = None;
+        loop {
+            let own_ports = self.own_ports.borrow_and_update().clone();
+            match self.keeper.read().await {
+                Ok(Some(certificates)) => {
+                    let new = (certificates, own_ports);
+                    if now.as_ref() != Some(&new) {
+                        match self.take_up(&new.0, &new.1) {
+                            Ok(serve) => {
+                                served.send_replace(Some(serve));
+                                metrics.count_certificates();
+                                info!("certificate and services taken up");
+                                now = Some(new);
+                            }
+                            Err(cause) => warn!(cause = format!("{cause:#}"), "cannot use the certificate"),
+                        }
+                    }
+                }
+                Ok(None) => {}
+                Err(cause) => warn!(cause = format!("{cause:#}"), "cannot read the certificates"),
+            }
+            let wait = if now.is_some() { CERTIFICATE_INTERVAL } else { Duration::from_millis(500) };
+            if let Ok(Err(_)) = tokio::time::timeout(wait, self.own_ports.changed()).await {
+                // Nobody follows the pools any more: that must not make this loop a busy one.
+                tokio::time::sleep(wait).await;
+            }
+        }
+    }
+
+    fn take_up(&self, certificates: &Certificates, own_ports: &[String]) -> anyhow::Result<Served> {
+        let injection = self.options.injection(&certificates.ca, own_ports)?;
+        Ok(Served { tls: webhook::tls(&certificates.webhook)?, injection: Arc::new(injection) })
+    }
 }
 
 /// Works while this replica leads.

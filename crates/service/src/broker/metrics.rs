@@ -1,8 +1,9 @@
 //! What Prometheus gets: the text of all metrics, made anew for each scrape.
 //!
 //! Nothing is kept for it, so there are no series of tenants who are gone but those of their accounts. Labels have only
-//! values that are ours or were checked: numbers and names of devices, and tenants' names.
+//! values that are ours or were checked: numbers and names of devices, tenants' names, and names of pods that are here.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,12 +18,15 @@ use telecl_wire::PROTOCOL_VERSION;
 use telecl_wire::status::Sensors;
 
 use super::Broker;
-use super::accounts::Account;
+use super::accounts::{Account, Seen};
 use super::overview::{DeviceView, Overview};
 use crate::board::{Count, DeviceCount};
 
 /// Whom the tenants are put together under that left long ago: no tenant can have this name.
 const OTHERS: &str = "(other)";
+
+/// More pods than this have no figures of their own.
+const MOST_PODS: usize = 2000;
 
 const NANOSECONDS: f64 = 1e-9;
 
@@ -57,7 +61,8 @@ impl Collector for Metrics {
         let mut page = Page(encoder);
         service(&mut page, broker, &overview)?;
         devices(&mut page, &overview.devices)?;
-        tenants(&mut page, &overview)
+        tenants(&mut page, &overview)?;
+        pods(&mut page, &overview.sessions)
     }
 }
 
@@ -237,6 +242,39 @@ fn tenants(page: &mut Page<'_>, overview: &Overview) -> fmt::Result {
         }),
     )?;
     on_devices(page, accounts().collect())
+}
+
+/// What the sessions of pods come to that are here: their names come and go, and so do these figures.
+fn pods(page: &mut Page<'_>, sessions: &[Seen]) -> fmt::Result {
+    let mut found: BTreeMap<(&str, &str, &str), (u32, u64, u64)> = BTreeMap::new();
+    for seen in sessions {
+        let Some(pod) = &seen.who.pod else { continue };
+        let key = (seen.who.tenant.as_str(), pod.name.as_str(), pod.container.as_deref().unwrap_or_default());
+        if found.len() >= MOST_PODS && !found.contains_key(&key) {
+            continue;
+        }
+        let (sessions, memory, busy) = found.entry(key).or_default();
+        *sessions += 1;
+        for (_, figures) in seen.figures.devices() {
+            *memory = memory.saturating_add(figures.get(DeviceCount::Memory));
+            *busy = busy.saturating_add(figures.get(DeviceCount::Busy));
+        }
+    }
+    // Most services are in no cluster.
+    if found.is_empty() {
+        return Ok(());
+    }
+    let labels = |(tenant, pod, container): (&str, &str, &str)| -> Labels {
+        [("tenant", tenant), ("pod", pod), ("container", container)]
+            .map(|(name, value)| (name, value.to_owned()))
+            .into()
+    };
+    let each = |value: fn(&(u32, u64, u64)) -> f64| found.iter().map(move |(key, all)| (labels(*key), value(all)));
+    page.gauges(&named("telecl_pod_sessions", None, "Sessions of a pod that are here"), each(|all| f64::from(all.0)))?;
+    let memory = named("telecl_pod_memory", Some(Unit::Bytes), "Memory objects of these sessions");
+    page.gauges(&memory, each(|all| all.1 as f64))?;
+    let busy = named("telecl_pod_device", Some(Unit::Seconds), "Time in which these sessions had commands on devices");
+    page.gauges(&busy, each(|all| all.2 as f64 * NANOSECONDS))
 }
 
 fn on_devices(page: &mut Page<'_>, accounts: Vec<(&str, &Account)>) -> fmt::Result {
