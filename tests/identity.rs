@@ -203,7 +203,7 @@ fn tokens_that_are_wrong_are_refused_each_for_its_own_reason() {
 #[test]
 fn a_token_for_one_session_is_good_for_one() {
     let desk = Desk::new();
-    let service = desk.service();
+    let mut service = desk.service();
     let (ca, once) = (desk.path("pki/ca.pem"), desk.token("once.token", &["--tenant", "ci", "--for", "1h", "--once"]));
     let variables = [("TELECL_CA", ca.as_str()), ("TELECL_TOKEN", once.as_str())];
     // Those who only look use nothing up.
@@ -214,6 +214,10 @@ fn a_token_for_one_session_is_good_for_one() {
     desk.assert_refused(&service, &["--ca", &ca, "--token", &once], "token_replayed", "used as often as it may be");
     let ended = run(desk.client(&service, "use_once", &variables), SOON).unwrap();
     assert!(!ended.success() && ended.stderr.contains("used as often as it may be"), "{ended}");
+    // The next service knows it, too.
+    service.kill();
+    service.start_again(&desk.bench.artifacts, &desk.bench.vendor).unwrap();
+    desk.assert_refused(&service, &["--ca", &ca, "--token", &once], "token_replayed", "used as often as it may be");
     service.stop().unwrap();
 }
 
