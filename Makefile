@@ -108,7 +108,7 @@ parity-ci: build ## the part of the parity run that every change must pass
 
 # Debian's Slurm, and a container that needs no daemon.
 SLURM_PACKAGES := slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge libslurm-dev charliecloud-runtime \
-	iproute2 util-linux procps mmdebstrap clinfo hashcat pocl-opencl-icd ocl-icd-libopencl1
+	iproute2 util-linux procps uidmap clinfo hashcat pocl-opencl-icd ocl-icd-libopencl1
 
 e2e-slurm: ## jobs on a real Slurm of several nodes, each in namespaces of its own; needs root
 	@.ci/install $(SLURM_PACKAGES)

@@ -125,7 +125,7 @@ class Cluster:
     def files(self, telecl, driver, portable, spank, deploy):
         w = self.work
         for name in ["log", "state", "home", "opt", "srv"]:
-            (w / name).mkdir(parents=True)
+            (w / name).mkdir(exist_ok=True)
         # A copy, to be changed at will.
         sh("cp", "-a", "/etc", str(w / "etc"))
         for name in ["slurm", "munge", "telecl"]:
@@ -173,6 +173,10 @@ class Cluster:
             home = self.work / "home" / name
             home.mkdir(mode=0o700)
             os.chown(home, number, number)
+        for name in ["subuid", "subgid"]:
+            # For containers with users of their own (fakeroot).
+            ranges = "".join(f"{user}:{number * 100000}:65536\n" for number, user in enumerate(USERS, 1))
+            (self.work / "etc" / name).write_text(ranges)
         (self.work / "etc/passwd").write_text(passwd)
         (self.work / "etc/group").write_text(group)
 

@@ -64,7 +64,20 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_named() {
-        for bad in ["", "0", "-1", "2000", "x", "1,", "1,mem=", "1,mem=4", "1,mem=0G", "1,cpu=2", "1,mem=99999999999999T", "1,mem=4GiB;x"] {
+        for bad in [
+            "",
+            "0",
+            "-1",
+            "2000",
+            "x",
+            "1,",
+            "1,mem=",
+            "1,mem=4",
+            "1,mem=0G",
+            "1,cpu=2",
+            "1,mem=99999999999999T",
+            "1,mem=4GiB;x",
+        ] {
             assert!(bad.parse::<Accel>().is_err(), "{bad}");
         }
     }

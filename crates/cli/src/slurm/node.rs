@@ -52,6 +52,11 @@ fn begin(args: &NodeArgs) -> Outcome {
     if std::env::var_os("TELECL_ACCOUNTING").is_none() {
         command.env("TELECL_ACCOUNTING", accounting_file(&job)?);
     }
+    // Where users are not in /etc/passwd, Slurm knows their names.
+    let user = std::env::var("SLURM_JOB_USER").ok().filter(|user| telecl_policy::Tenant::parse(user).is_ok());
+    if let (Some(user), None) = (user, std::env::var_os("TELECL_SECRET_TENANT")) {
+        command.env("TELECL_SECRET_TENANT", format!("user:{user}"));
+    }
     let given = VISIBLE.iter().any(|name| std::env::var_os(name).is_some());
     if !given && !args.offer.all_gpus {
         command.envs(VISIBLE.map(|name| (name, "-1")));

@@ -91,8 +91,7 @@ pub(crate) fn inspect(broker: &Arc<Broker>, arrival: Arrival, peer: &str, shown:
     let all = sessions.len();
     // The youngest are the least likely to be missed.
     sessions.truncate(MOST_SESSIONS);
-    let users: Vec<String> =
-        sessions.iter().map(|seen| seen.who.user.as_ref().map(ToString::to_string).unwrap_or_default()).collect();
+    let users: Vec<String> = sessions.iter().map(|seen| seen.who.user_name().unwrap_or_default()).collect();
     let mut status = Status {
         version: env!("CARGO_PKG_VERSION"),
         node: &broker.node,
