@@ -39,16 +39,24 @@ def start(c, user, *options, sbatch=""):
     return done.stdout.strip()
 
 
+# Directories of a job on a node, and processes of telecl that were started in it.
+LEFT = """
+ls -d /tmp/telecl-*-{job}-* 2>/dev/null
+for process in $(grep -lzx SLURM_JOB_ID={job} /proc/[0-9]*/environ 2>/dev/null); do
+    tr '\\0' ' ' <"${{process%environ}}cmdline" 2>/dev/null | grep '^[^ ]*telecl '
+done
+"""
+
+
 def gone(c, user, job, seconds, what):
     """Nothing of a service job is left: no directory, no process, no scratch."""
     wait_for(f"{what}: the directory is gone", lambda: not place(user, job).exists(), seconds)
 
     def left():
-        # Slurm's own daemons may name the job.
         found = []
         for node in c.nodes:
-            listed = c.inside(node, "sh", "-c", f"ls -d /tmp/telecl-*-{job}-* 2>/dev/null; pgrep -u {user} -af 'telecl (slurm|worker)' | grep -- {job}").stdout
-            found += listed.split("\n") if listed.strip() else []
+            listed = c.inside(node, "sh", "-c", LEFT.format(job=job)).stdout
+            found += [f"{node}: {line}" for line in listed.splitlines()]
         return found
 
     wait_for(f"{what}: nothing is left ({left()})", lambda: not left(), seconds)
@@ -70,7 +78,7 @@ def sessions(c, service):
 
 def working(c, service):
     """The session of a program that has begun its work."""
-    found = wait_for("a program works", lambda: [s for s in sessions(c, service) if s["working"]], 60)
+    found = wait_for("a program works", lambda: [s for s in sessions(c, service) if s["commands"] > 10], 90)
     return found[0]
 
 
@@ -105,7 +113,7 @@ def accounting_has_jobs(c):
     files = pathlib.Path("/home/alice/.telecl/accounting").glob(f"{service}-*")
     lines = [json.loads(line) for path in files for line in path.read_text().splitlines()]
     mine = [line for line in lines if line["job"] == client]
-    check(mine and mine[0]["user"] == "alice" and mine[0]["program"] == "hashcat", "a line of the job", lines)
+    check(mine and mine[0]["user"] == "alice" and mine[0]["program"] == "busy", "a line of the job", lines)
     used = mine[0]["devices"][0]
     check(used["peak_memory"] > 0 and mine[0]["bytes_in"] > 0, "what it used", mine[0])
     return f"{used['device_seconds']:.1f} device seconds, peak memory {used['peak_memory'] >> 20} MiB"
@@ -136,6 +144,22 @@ def two_services_four_clients(c):
         gone(c, "alice", service, 15, "after scancel")
 
 
+def killed(c):
+    """the service is killed: its job and its workers end, its directory is stale, and the next service removes it"""
+    service = start(c, "alice", "--gres gpu:1", sbatch="--nodelist=gpu1 --no-requeue")
+    client = long_client(c, "alice", service)
+    working(c, service)
+    c.inside("gpu1", "sh", "-c", "kill -KILL $(pgrep -o -u alice -f 'telecl slurm service')")
+    c.wait_state(service, ("FAILED", "CANCELLED"), 30)
+    done = c.as_user("alice", f"telecl slurm run --service {service} -- clinfo -l", check=False)
+    check(done.returncode == 3 and "stale" in done.stderr and "rm -r" in done.stderr, "stale", done.stderr)
+    c.as_user("alice", f"scancel {client}")
+    service, before = start(c, "alice", "--gres gpu:1", sbatch="--nodelist=gpu1"), service
+    gone(c, "alice", before, 10, "after the next start")
+    c.as_user("alice", f"scancel {service}")
+    gone(c, "alice", service, 15, "after scancel")
+
+
 def users_apart(c):
     """bob cannot use alice's service: not by its number, not with a secret of his own"""
     service = start(c, "alice", "--gres gpu:1")
@@ -155,13 +179,9 @@ def users_apart(c):
     gone(c, "alice", service, 15, "after scancel")
 
 
-# Runs for a long time, and says so when it has begun.
-LONG = "telecl slurm run --service {} -- sh -c 'echo begun; hashcat " + "{}" + "'; echo ended $?"
-HASHCAT_BENCH = "--potfile-disable --force -D 1,2,3 --runtime=90 -m 1400 -a 3 ffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff ?a?a?a?a?a?a?a?a"
-
-
 def long_client(c, user, service):
-    job = c.sbatch(user, LONG.format(service, HASHCAT_BENCH), "--partition=cpu")
+    """A job whose program keeps a device busy for a minute and a half, if it is let."""
+    job = c.sbatch(user, f"telecl slurm run --service {service} -- /opt/busy 90; echo ended $?", "--partition=cpu")
     wait_for("the program runs", lambda: "begun" in c.output(user, job), 60)
     return job
 
@@ -177,7 +197,7 @@ def cancelled(c):
     took = time.monotonic() - began
     wait_for("the program ends", lambda: "ended" in c.output("alice", client), 60)
     text = c.output("alice", client)
-    check("is lost" in text, "the program is told", text[-2000:])
+    check("is lost" in text and "-2" in text, "the program is told", text)
     return f"gone after {took:.1f} s, the program after {time.monotonic() - began:.1f} s"
 
 
@@ -196,15 +216,19 @@ def preempted(c):
     gone(c, "alice", service, 15, "after scancel")
 
 
-def time_limit(c, begun=None):
+def time_limit_begins(c):
+    """the time limit: a service of a minute, the shortest limit that Slurm knows, which passes while others run"""
+    c.limited = start(c, "alice", "--gres gpu:1", "--time 1", "--drain 10s", sbatch="--nodelist=gpu1")
+    c.limited_client = c.sbatch("alice", f"telecl slurm run --service {c.limited} -- /opt/busy 5", "--partition=cpu")
+
+
+def time_limit(c):
     """the time limit: no new sessions, the present ones have their time, and the job completes"""
-    if begun is None:
-        return start(c, "alice", "--gres gpu:1", "--time 1", "--drain 10s", sbatch="--nodelist=gpu1")
-    c.completed("alice", begun, 90)
-    gone(c, "alice", begun, 10, "after the time limit")
-    log = pathlib.Path(f"/home/alice/.telecl/log/{begun}.log").read_text()
+    c.completed("alice", c.limited, 90)
+    gone(c, "alice", c.limited, 10, "after the time limit")
+    log = pathlib.Path(f"/home/alice/.telecl/log/{c.limited}.log").read_text()
     check("takes no new sessions" in log, "it was drained", log)
-    return None
+    check("done" in c.completed("alice", c.limited_client), "its program has ended well", c.output("alice", c.limited_client))
 
 
 def network_cut(c):
@@ -313,11 +337,13 @@ def make_image(c):
             sh("cp", "-r", path, str(image / path.lstrip("/")))
     for name in ["etc/passwd", "etc/group", "etc/hosts", "etc/resolv.conf"]:
         (image / name).write_text("")
+    (image / "etc/group").write_text(f"root:x:0:\nalice:x:{USERS['alice']}:\n")
     (image / "etc/passwd").write_text(f"root:x:0:0::/root:/bin/sh\nalice:x:{USERS['alice']}:{USERS['alice']}::/home/alice:/bin/sh\n")
     sh("chown", "-R", "alice:", str(c.work / "home/alice/.hpk"))
 
 
-HASHES = "hashcat --potfile-disable --force --quiet --self-test-disable -D 1,2,3 -m 0 -a 3 {} '?d?d?d'"
+# Charliecloud's user has no home, in which case hashcat does not find a place by itself.
+HASHES = "HOME=/tmp XDG_DATA_HOME=/tmp XDG_CACHE_HOME=/tmp hashcat --potfile-disable --force --quiet --self-test-disable -D 1,2,3 -m 0 -a 3 {} '?d?d?d'"
 
 
 def in_container(c, run):
@@ -325,7 +351,7 @@ def in_container(c, run):
     make_image(c)
     service = start(c, "alice", "--gres gpu:1")
     wanted = hashlib.md5(b"427").hexdigest()
-    (c.work / "home/alice/in-image.sh").write_text("cd /tmp && clinfo -l && HOME=/tmp " + HASHES.format(wanted) + "\n")
+    (c.work / "home/alice/in-image.sh").write_text("cd /tmp && clinfo -l && " + HASHES.format(wanted) + "\n")
     job = c.sbatch("alice", f"cp in-image.sh /tmp && exec {run.format(service)} /tmp/in-image.sh", "--partition=cpu")
     text = c.completed("alice", job, 180)
     check(devices(text) == 1 and f"{wanted}:427" in text, "a device, and a found word", text)
@@ -335,8 +361,7 @@ def in_container(c, run):
 
 def in_charliecloud(c):
     """clinfo and hashcat in a Charliecloud image that knows nothing of telecl"""
-    # With a home, without which hashcat crashes.
-    in_container(c, "ch-run --home $(telecl container-args charliecloud --service {}) $HOME/.hpk/image -- sh")
+    in_container(c, "ch-run $(telecl container-args charliecloud --service {}) $HOME/.hpk/image -- sh")
 
 
 def in_apptainer(c):
@@ -443,8 +468,8 @@ def licenses(c):
 
 
 SCENARIOS = [
-    service_and_client, heterogeneous, two_services_four_clients, users_apart, wrong_input, accounting_has_jobs, cancelled,
-    network_cut, preempted, node_crash, in_charliecloud, spank_option, licenses,
+    service_and_client, time_limit_begins, heterogeneous, two_services_four_clients, users_apart, wrong_input, killed, accounting_has_jobs, cancelled,
+    network_cut, preempted, node_crash, in_charliecloud, spank_option, licenses, time_limit,
 ]
 # These need Apptainer, which Debian 12 does not have (apptainer.py).
 WITH_APPTAINER = [in_apptainer, pod_by_specification, pod_by_annotation]
@@ -454,12 +479,6 @@ def run_scenarios(c, names):
     failed = []
     known = SCENARIOS + (WITH_APPTAINER if os.path.exists("/opt/apptainer") else [])
     chosen = [s for s in known if not names or s.__name__ in names]
-    # A minute is the shortest limit that Slurm knows: it passes while others run.
-    if not names or time_limit.__name__ in names:
-        begun = time_limit(c)
-        ending = lambda c: time_limit(c, begun)
-        ending.__doc__, ending.__name__ = time_limit.__doc__, time_limit.__name__
-        chosen.append(ending)
     for scenario in chosen:
         began = time.monotonic()
         try:
@@ -482,9 +501,11 @@ def inside(options):
     work = "/mnt"
     sh("mount", "--bind", options.inside, work)
     spank = built / "release/libspank_telecl.so"
-    if options.apptainer:
-        os.makedirs(f"{work}/opt")
+    if options.apptainer and os.path.exists(f"{options.apptainer}/usr/bin/apptainer"):
+        os.makedirs(f"{work}/opt", exist_ok=True)
         sh("cp", "-r", options.apptainer, f"{work}/opt/apptainer")
+    os.makedirs(f"{work}/opt", exist_ok=True)
+    sh("gcc", "-O2", "-o", f"{work}/opt/busy", str(HERE / "busy.c"), "-lOpenCL")
     cluster = Cluster(
         work, built / "release/telecl", built / "release/libtelecl.so", built / "portable/libtelecl.so",
         spank if spank.exists() else None, ROOT / "deploy/slurm",
