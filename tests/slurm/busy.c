@@ -13,6 +13,9 @@ static int failed(const char *what, cl_int error)
     if (error != CL_SUCCESS) {
         printf("%s: %d\n", what, error);
         fflush(stdout);
+        /* Callbacks come from another thread. */
+        struct timespec pause = {1, 0};
+        nanosleep(&pause, NULL);
     }
     return error != CL_SUCCESS;
 }

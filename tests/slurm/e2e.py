@@ -132,7 +132,7 @@ def heterogeneous(c):
 
 def two_services_four_clients(c):
     """two services on one node, and four clients, two of each"""
-    services = [start(c, "alice", "--gres gpu:1", sbatch="--nodelist=gpu1") for _ in range(2)]
+    services = [start(c, "alice", "--gres gpu:1", sbatch="--nodelist=gpu2") for _ in range(2)]
     clients = [c.sbatch("alice", f"telecl slurm run --service {s} -- clinfo -l", "--partition=cpu") for s in services * 2]
     for client in clients:
         text = c.completed("alice", client)
@@ -146,15 +146,15 @@ def two_services_four_clients(c):
 
 def killed(c):
     """the service is killed: its job and its workers end, its directory is stale, and the next service removes it"""
-    service = start(c, "alice", "--gres gpu:1", sbatch="--nodelist=gpu1 --no-requeue")
+    service = start(c, "alice", "--gres gpu:1", sbatch="--nodelist=gpu2 --no-requeue")
     client = long_client(c, "alice", service)
     working(c, service)
-    c.inside("gpu1", "sh", "-c", "kill -KILL $(pgrep -o -u alice -f 'telecl slurm service')")
+    c.inside("gpu2", "sh", "-c", "kill -KILL $(pgrep -o -u alice -f 'telecl slurm service')")
     c.wait_state(service, ("FAILED", "CANCELLED"), 30)
     done = c.as_user("alice", f"telecl slurm run --service {service} -- clinfo -l", check=False)
     check(done.returncode == 3 and "stale" in done.stderr and "rm -r" in done.stderr, "stale", done.stderr)
     c.as_user("alice", f"scancel {client}")
-    service, before = start(c, "alice", "--gres gpu:1", sbatch="--nodelist=gpu1"), service
+    service, before = start(c, "alice", "--gres gpu:1", sbatch="--nodelist=gpu2"), service
     gone(c, "alice", before, 10, "after the next start")
     c.as_user("alice", f"scancel {service}")
     gone(c, "alice", service, 15, "after scancel")
@@ -439,7 +439,7 @@ def spank_option(c):
     """--remote-accel on the command line and in #SBATCH: a job without a device has one, with the memory it asked for"""
     site_service(c)
     check("remote-accel" in c.as_user("alice", "srun --help").stdout, "srun knows the option")
-    done = c.as_user("alice", "srun --remote-accel=1,mem=64M sh -c 'clinfo -l; clinfo | grep -m1 Global.memory.size; echo job $SLURM_JOB_ID; ls -ld $TELECL_SESSION_DIR'", timeout=60)
+    done = c.as_user("alice", "srun --remote-accel=1,mem=64M sh -c 'clinfo -l; clinfo | grep -m1 Global.memory.size; ls -ld $TELECL_SESSION_DIR; cp -r $TELECL_SESSION_DIR kept-token'", timeout=60)
     check(devices(done.stdout) == 1 and "67108864" in done.stdout, "one device with 64 MiB", done.stdout, done.stderr)
     check("drwx------" in done.stdout, "for alice alone", done.stdout)
     job = c.sbatch("alice", "#!/bin/sh\n#SBATCH --remote-accel=1\nclinfo -l\n")
@@ -451,6 +451,8 @@ def spank_option(c):
         done = c.as_user("alice", f"srun --remote-accel={wrong} true", check=False)
         check(done.returncode != 0 and "--remote-accel" in done.stderr, f"{wrong} is refused", done.stderr)
     wait_for("tokens are revoked", lambda: len(pathlib.Path("/etc/telecl/revoked").read_text().split("\n")) >= 3, 15)
+    kept = f"telecl devices --on {NODES['gpu1']}:7701 --ca kept-token/ca.pem --token kept-token/token"
+    wait_for("a token that was kept is worth nothing", lambda: "revoked" in c.as_user("alice", kept, check=False).stdout, 15)
     wait_for("the directories are gone", lambda: not c.inside("cpu1", "ls", "/run/telecl/jobs").stdout.strip(), 15)
 
 
