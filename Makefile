@@ -38,6 +38,7 @@ test: ## everything that a change must pass: packages, build, lints, all tests, 
 	$(MAKE) system
 	$(MAKE) parity-ci
 	$(MAKE) fuzz-ci
+	$(MAKE) e2e-slurm
 	@echo "All tests passed."
 
 check: format lint ## for developers: format, lints, and the tests that need neither loader nor service
