@@ -5,11 +5,11 @@
 case ${SLURM_JOB_ID:-} in '' | *[!0-9]*) exit 0 ;; esac
 
 place=/run/telecl/jobs/$SLURM_JOB_ID
-if [ -d "$place" ]; then
-    # The user may have moved the file, but not the token's end: TOKEN_FOR bounds it.
-    [ ! -f "$place/token" ] || "$TELECL" token revoke --list "$REVOKED" "$place/token" >/dev/null 2>&1
-    rm -rf "$place"
+token=/run/telecl/tokens/$SLURM_JOB_ID
+if [ -s "$token" ]; then
+    "$TELECL" token revoke --list "$REVOKED" "$(cat "$token")" >/dev/null 2>&1 && rm -f "$token"
 fi
+rm -rf "$place"
 
 # What the services of users' own jobs (telecl slurm service) leave on a node if they are killed.
 rm -rf /tmp/telecl-"${SLURM_JOB_UID:-none}"-"$SLURM_JOB_ID"-*

@@ -28,6 +28,7 @@ case $asked in *,mem=*) memory=--memory=${asked#*,mem=} ;; esac
 
 place=/run/telecl/jobs/$SLURM_JOB_ID
 mkdir -p -m 755 /run/telecl /run/telecl/jobs
+mkdir -p -m 700 /run/telecl/tokens
 rm -rf "$place"
 mkdir -m 700 "$place" "$place/vendors" || complain "cannot make $place"
 
@@ -35,6 +36,8 @@ mkdir -m 700 "$place" "$place/vendors" || complain "cannot make $place"
 "$TELECL" token create --tenant "user:$SLURM_JOB_USER" --for "$TOKEN_FOR" $memory --key "$TOKEN_KEY" --out "$place/token" \
     >/dev/null 2>"$place/error" || complain "no token: $(cat "$place/error")"
 rm -f "$place/error"
+# Where the user cannot put another: the epilog revokes what stands here.
+"$TELECL" token show "$place/token" | sed -n 's/.*"id": *"\([0-9a-f]*\)".*/\1/p' >"/run/telecl/tokens/$SLURM_JOB_ID"
 cp "$CA" "$place/ca.pem" && cp "$DRIVER" "$place/libtelecl.so" || complain "cannot copy $CA and $DRIVER"
 echo "$place/libtelecl.so" >"$place/vendors/telecl.icd"
 {

@@ -125,7 +125,7 @@ class Cluster:
     def files(self, telecl, driver, portable, spank, deploy):
         w = self.work
         for name in ["log", "state", "home", "opt", "srv"]:
-            (w / name).mkdir(parents=True)
+            (w / name).mkdir(exist_ok=True)
         # A copy, to be changed at will.
         sh("cp", "-a", "/etc", str(w / "etc"))
         for name in ["slurm", "munge", "telecl"]:
@@ -173,6 +173,10 @@ class Cluster:
             home = self.work / "home" / name
             home.mkdir(mode=0o700)
             os.chown(home, number, number)
+        for name in ["subuid", "subgid"]:
+            # For containers with users of their own (fakeroot).
+            ranges = "".join(f"{user}:{number * 100000}:65536\n" for number, user in enumerate(USERS, 1))
+            (self.work / "etc" / name).write_text(ranges)
         (self.work / "etc/passwd").write_text(passwd)
         (self.work / "etc/group").write_text(group)
 
@@ -252,7 +256,8 @@ class Cluster:
         node = self.nodes.pop(name)
         node.send_signal(signal.SIGKILL)
         node.wait(30)
-        wait_for(f"the cable of {name} is gone", lambda: not os.path.exists(f"/sys/class/net/to-{name}"), 20)
+        # It may have gone with the node's network, or will in a moment.
+        subprocess.run(["ip", "link", "delete", f"to-{name}"], capture_output=True, timeout=60)
 
     def inside(self, name, *command, timeout=60):
         """Runs a command on a node, as root."""

@@ -5,6 +5,7 @@ Everything happens in namespaces of this test's own, and ends with it.
 """
 
 import argparse
+import hashlib
 import json
 import os
 import pathlib
@@ -15,7 +16,7 @@ import tempfile
 import time
 import traceback
 
-from cluster import LOGIN, NODES, USERS, Cluster, Failed, sh, wait_for
+from cluster import NODES, USERS, Cluster, Failed, sh, wait_for
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -38,16 +39,24 @@ def start(c, user, *options, sbatch=""):
     return done.stdout.strip()
 
 
+# Directories of a job on a node, and processes of telecl that were started in it.
+LEFT = """
+ls -d /tmp/telecl-*-{job}-* 2>/dev/null
+for process in $(grep -lzx SLURM_JOB_ID={job} /proc/[0-9]*/environ 2>/dev/null); do
+    tr '\\0' ' ' <"${{process%environ}}cmdline" 2>/dev/null | grep '^[^ ]*telecl '
+done
+"""
+
+
 def gone(c, user, job, seconds, what):
     """Nothing of a service job is left: no directory, no process, no scratch."""
     wait_for(f"{what}: the directory is gone", lambda: not place(user, job).exists(), seconds)
 
     def left():
-        # Slurm's own daemons may name the job.
         found = []
         for node in c.nodes:
-            listed = c.inside(node, "sh", "-c", f"ls -d /tmp/telecl-*-{job}-* 2>/dev/null; pgrep -u {user} -af 'telecl (slurm|worker)' | grep -- {job}").stdout
-            found += listed.split("\n") if listed.strip() else []
+            listed = c.inside(node, "sh", "-c", LEFT.format(job=job)).stdout
+            found += [f"{node}: {line}" for line in listed.splitlines()]
         return found
 
     wait_for(f"{what}: nothing is left ({left()})", lambda: not left(), seconds)
@@ -55,6 +64,22 @@ def gone(c, user, job, seconds, what):
 
 def devices(text):
     return len(re.findall(r"Device #", text))
+
+
+def sessions(c, service):
+    """What the service of a job says about its sessions, at its socket on its first node."""
+    node = json.loads(sorted((place("alice", service) / "nodes").iterdir())[0].read_text())["node"]
+    done = c.inside(node, "sh", "-c", f"/opt/telecl/bin/telecl sessions --json --on unix:$(ls -d /tmp/telecl-*-{service}-*)/service.sock")
+    try:
+        return [session for one in json.loads(done.stdout)["services"] for session in one["sessions"]]
+    except (ValueError, KeyError, TypeError):
+        raise Failed(f"telecl sessions says: {done.stdout}{done.stderr}") from None
+
+
+def working(c, service):
+    """The session of a program that has begun its work."""
+    found = wait_for("a program works", lambda: [s for s in sessions(c, service) if s["commands"] > 10], 90)
+    return found[0]
 
 
 # Scenarios. Each has a sentence; what it needs it makes, and what it makes it ends.
@@ -71,30 +96,25 @@ def service_and_client(c):
     c.as_user("alice", f"telecl slurm stop {service}")
     c.completed("alice", service, 30)
     gone(c, "alice", service, 10, "after telecl slurm stop")
-    lines = [json.loads(line) for path in pathlib.Path("/home/alice/.telecl/accounting").glob(f"{service}-*") for line in path.read_text().splitlines()]
-    return f"devices seen: 4; lines of accounting: {len(lines)}"
 
 
 def accounting_has_jobs(c):
-    """accounting has the job and the user of the program, and telecl top shows them"""
+    """accounting has the job and the user of a program, and telecl sessions shows both"""
     service = start(c, "alice", "--gres gpu:1")
-    client = c.sbatch("alice", f"telecl slurm run --service {service} -- hashcat {HASHCAT_BENCH} & sleep 1; wait", "--partition=cpu")
-    c.wait_state(client, "RUNNING", 30)
-    node = json.loads(next((place("alice", service) / "nodes").iterdir()).read_text())
-
-    def shown():
-        done = c.inside(node["node"], "sh", "-c", f"/opt/telecl/bin/telecl sessions --json --on unix:$(ls -d /tmp/telecl-*-{service}-*)/service.sock")
-        return done.stdout if f'"{client}"' in done.stdout else None
-
-    wait_for("telecl sessions shows the job", shown, 60)
-    c.wait_state(client, ("COMPLETED", "FAILED"), 120)
+    client = long_client(c, "alice", service)
+    session = working(c, service)
+    check((session["job"], session["user"]) == (client, "alice"), "the job and the user", session)
+    c.as_user("alice", f"scancel {client}")
+    wait_for("the session ends with its job", lambda: not sessions(c, service), 45)
     c.as_user("alice", f"telecl slurm stop {service}")
     c.completed("alice", service, 30)
-    lines = [json.loads(line) for path in pathlib.Path("/home/alice/.telecl/accounting").glob(f"{service}-*") for line in path.read_text().splitlines()]
-    mine = [line for line in lines if line.get("job") == client]
-    check(mine, "a line of the job", lines)
-    check(mine[0]["user"] == "alice", "the user", mine[0])
-    return f"device seconds of job {client}: {sum(d['device_seconds'] for d in mine[0]['devices']):.1f}"
+    files = pathlib.Path("/home/alice/.telecl/accounting").glob(f"{service}-*")
+    lines = [json.loads(line) for path in files for line in path.read_text().splitlines()]
+    mine = [line for line in lines if line["job"] == client]
+    check(mine and mine[0]["user"] == "alice" and mine[0]["program"] == "busy", "a line of the job", lines)
+    used = mine[0]["devices"][0]
+    check(used["peak_memory"] > 0 and mine[0]["bytes_in"] > 0, "what it used", mine[0])
+    return f"{used['device_seconds']:.1f} device seconds, peak memory {used['peak_memory'] >> 20} MiB"
 
 
 def heterogeneous(c):
@@ -110,7 +130,7 @@ def heterogeneous(c):
 
 def two_services_four_clients(c):
     """two services on one node, and four clients, two of each"""
-    services = [start(c, "alice", "--gres gpu:1", sbatch="--nodelist=gpu1") for _ in range(2)]
+    services = [start(c, "alice", "--gres gpu:1", sbatch="--nodelist=gpu2") for _ in range(2)]
     clients = [c.sbatch("alice", f"telecl slurm run --service {s} -- clinfo -l", "--partition=cpu") for s in services * 2]
     for client in clients:
         text = c.completed("alice", client)
@@ -120,6 +140,22 @@ def two_services_four_clients(c):
     c.as_user("alice", f"scancel {' '.join(services)}")
     for service in services:
         gone(c, "alice", service, 15, "after scancel")
+
+
+def killed(c):
+    """the service is killed: its job and its workers end, its directory is stale, and the next service removes it"""
+    service = start(c, "alice", "--gres gpu:1", sbatch="--nodelist=gpu2 --no-requeue")
+    client = long_client(c, "alice", service)
+    working(c, service)
+    c.inside("gpu2", "sh", "-c", "kill -KILL $(pgrep -o -u alice -f 'telecl slurm service')")
+    c.wait_state(service, ("FAILED", "CANCELLED"), 30)
+    done = c.as_user("alice", f"telecl slurm run --service {service} -- clinfo -l", check=False)
+    check(done.returncode == 3 and "stale" in done.stderr and "rm -r" in done.stderr, "stale", done.stderr)
+    c.as_user("alice", f"scancel {client}")
+    service, before = start(c, "alice", "--gres gpu:1", sbatch="--nodelist=gpu2"), service
+    gone(c, "alice", before, 10, "after the next start")
+    c.as_user("alice", f"scancel {service}")
+    gone(c, "alice", service, 15, "after scancel")
 
 
 def users_apart(c):
@@ -141,28 +177,26 @@ def users_apart(c):
     gone(c, "alice", service, 15, "after scancel")
 
 
-# Runs for a long time, and says so when it has begun.
-LONG = "telecl slurm run --service {} -- sh -c 'echo begun; hashcat " + "{}" + "'; echo ended $?"
-HASHCAT_BENCH = "--potfile-disable --force -D 1,2,3 --runtime=40 -m 1400 -a 3 ffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff ?a?a?a?a?a?a?a?a"
-
-
 def long_client(c, user, service):
-    job = c.sbatch(user, LONG.format(service, HASHCAT_BENCH), "--partition=cpu")
+    """A job whose program keeps a device busy for a minute and a half, if it is let."""
+    job = c.sbatch(user, f"telecl slurm run --service {service} -- /opt/busy 90; echo ended $?", "--partition=cpu")
     wait_for("the program runs", lambda: "begun" in c.output(user, job), 60)
     return job
 
 
 def cancelled(c):
-    """scancel: the service, its directory and its sessions are gone within KillWait; the program is told"""
+    """scancel: the service, its directory and its sessions are gone at once; the program is told"""
     service = start(c, "alice", "--gres gpu:1")
     client = long_client(c, "alice", service)
-    time.sleep(3)
+    working(c, service)
     began = time.monotonic()
     c.as_user("alice", f"scancel {service}")
     gone(c, "alice", service, 20, "after scancel")
     took = time.monotonic() - began
     wait_for("the program ends", lambda: "ended" in c.output("alice", client), 60)
-    return f"gone after {took:.1f} s"
+    text = c.output("alice", client)
+    check("is lost" in text and "-2" in text, "the program is told", text)
+    return f"gone after {took:.1f} s, the program after {time.monotonic() - began:.1f} s"
 
 
 def preempted(c):
@@ -180,35 +214,43 @@ def preempted(c):
     gone(c, "alice", service, 15, "after scancel")
 
 
-def time_limit(c, begun=None):
+def time_limit_begins(c):
+    """the time limit: a service of a minute, the shortest limit that Slurm knows, which passes while others run"""
+    c.limited = start(c, "alice", "--gres gpu:1", "--time 1", "--drain 10s", sbatch="--nodelist=gpu1")
+    c.limited_client = c.sbatch("alice", f"telecl slurm run --service {c.limited} -- /opt/busy 5", "--partition=cpu")
+
+
+def time_limit(c):
     """the time limit: no new sessions, the present ones have their time, and the job completes"""
-    if begun is None:
-        return start(c, "alice", "--gres gpu:1", "--time 1", "--drain 10s", sbatch="--nodelist=gpu1")
-    c.completed("alice", begun, 90)
-    gone(c, "alice", begun, 10, "after the time limit")
-    log = pathlib.Path(f"/home/alice/.telecl/log/{begun}.log").read_text()
+    c.completed("alice", c.limited, 90)
+    gone(c, "alice", c.limited, 10, "after the time limit")
+    log = pathlib.Path(f"/home/alice/.telecl/log/{c.limited}.log").read_text()
     check("takes no new sessions" in log, "it was drained", log)
-    return None
+    check("done" in c.completed("alice", c.limited_client), "its program has ended well", c.output("alice", c.limited_client))
 
 
 def network_cut(c):
-    """a network cut: shorter than the grace, programs go on; the service is found again"""
+    """a network cut shorter than the grace: the session of a running program goes on"""
     service = start(c, "alice", "--gres gpu:1", sbatch="--nodelist=gpu2")
-    client = c.sbatch("alice", f"telecl slurm run --service {service} -- sh -c 'sleep 4; clinfo -l'", "--partition=cpu")
-    c.wait_state(client, "RUNNING", 30)
+    client = long_client(c, "alice", service)
+    before = working(c, service)
     c.cut("gpu2")
-    time.sleep(3)
+    time.sleep(4)
     c.mend("gpu2")
-    done = c.as_user("alice", f"telecl slurm run --service {service} -- clinfo -l", timeout=60)
-    check(devices(done.stdout) == 1, "one device", done.stdout, done.stderr)
-    c.wait_state(client, ("COMPLETED", "FAILED"), 60)
-    c.as_user("alice", f"scancel {service}")
+    time.sleep(4)
+    commands = sessions(c, service)[0]["commands"]
+    wait_for("it goes on", lambda: sessions(c, service)[0]["commands"] > commands, 40)
+    check(sessions(c, service)[0]["session"] == before["session"], "it is the same session", sessions(c, service), before)
+    check("is lost" not in c.output("alice", client), "the program was told nothing", c.output("alice", client))
+    c.as_user("alice", f"scancel {client} {service}")
     gone(c, "alice", service, 15, "after scancel")
 
 
 def node_crash(c):
     """a node without power: whoever comes is told so in bounded time, and the requeued job serves again"""
     service = start(c, "alice", "--gres gpu:1", sbatch="--nodelist=gpu2 --requeue")
+    client = long_client(c, "alice", service)
+    working(c, service)
     c.crash("gpu2")
     began = time.monotonic()
     done = c.as_user("alice", f"telecl slurm run --service {service} --wait 4s -- clinfo -l", timeout=60, check=False)
@@ -216,12 +258,16 @@ def node_crash(c):
     told = time.monotonic() - began
     wait_for("Slurm notices", lambda: c.state(service) in ("PENDING", "NODE_FAIL", "COMPLETING"), 60)
     c.boot("gpu2")
+    # Heartbeat and grace, as they are by default.
+    wait_for("the program ends", lambda: "ended" in c.output("alice", client), 60)
+    check("is lost" in c.output("alice", client), "the program is told", c.output("alice", client)[-2000:])
+    ended = time.monotonic() - began
     wait_for("the node is back", lambda: c.idle() >= len(NODES) - 1, 60)
     done = c.as_user("alice", f"telecl slurm run --service {service} --wait 60s -- clinfo -l", timeout=90)
     check(devices(done.stdout) == 1, "one device", done.stdout, done.stderr)
     c.as_user("alice", f"scancel {service}")
     gone(c, "alice", service, 15, "after scancel")
-    return f"told after {told:.1f} s"
+    return f"who comes is told after {told:.1f} s, the program that ran after {ended:.1f} s"
 
 
 def wrong_input(c):
@@ -263,77 +309,176 @@ IMAGE = ["/bin/sh", "/bin/true", "/bin/ls", "/bin/cat", "/usr/bin/env", "/usr/bi
 
 
 def make_image(c):
-    image = c.work / "srv/image"
-    for directory in ["etc", "proc", "sys", "dev", "tmp", "home", "mnt", "opt", "run", "usr/share"]:
+    """A directory with programs in it, as container runtimes take it, in alice's home. Once for all scenarios."""
+    image = c.work / "home/alice/.hpk/image"
+    if image.exists():
+        return
+    for directory in ["etc", "proc", "sys", "dev", "tmp", "var/tmp", "home/alice", "root", "mnt", "opt", "run", "usr/share", "usr/sbin", "scratch"]:
         (image / directory).mkdir(parents=True)
     files = set(IMAGE) | {"/usr/lib/x86_64-linux-gnu/libOpenCL.so.1"}
-    for program in list(files):
-        text = subprocess.run(["ldd", program], capture_output=True, text=True, timeout=60).stdout
-        files |= set(re.findall(r"(/\S+)", text))
+    # All of the C library: what old programs need of it is in parts of its own.
+    listed = sh("dpkg", "--listfiles", "libc6", "libgcc-s1").split("\n")
+    files |= {path for path in listed if re.search(r"/lib/x86_64-linux-gnu/[^/]*\.so[^/]*$", path)}
+    with_libraries = [*files, "/opt/apptainer/usr/bin/apptainer", "/opt/apptainer/usr/lib/x86_64-linux-gnu/apptainer/bin/starter"]
+    for program in with_libraries:
+        if os.path.exists(program):
+            text = subprocess.run(["ldd", program], capture_output=True, text=True, timeout=60).stdout
+            files |= set(re.findall(r"(/\S+)", text))
     for path in sorted(files):
         # Where the loader looks for it, whatever it is a link to.
         target = image / path.lstrip("/")
         target.parent.mkdir(parents=True, exist_ok=True)
         sh("cp", "-L", path, str(target))
-    for path in ["/usr/share/hashcat", "/usr/lib/x86_64-linux-gnu/hashcat", "/usr/lib/hashcat"]:
+    for path in ["/usr/share/hashcat", "/usr/lib/x86_64-linux-gnu/hashcat", "/usr/lib/hashcat", "/opt/apptainer"]:
         if os.path.exists(path):
             (image / path.lstrip("/")).parent.mkdir(parents=True, exist_ok=True)
-            sh("cp", "-rL", path, str(image / path.lstrip("/")))
+            sh("cp", "-r", path, str(image / path.lstrip("/")))
     for name in ["etc/passwd", "etc/group", "etc/hosts", "etc/resolv.conf"]:
         (image / name).write_text("")
-    sh("chmod", "-R", "a+rX", str(image))
-    return "/srv/image"
+    (image / "etc/group").write_text(f"root:x:0:\nalice:x:{USERS['alice']}:\n")
+    (image / "etc/passwd").write_text(f"root:x:0:0::/root:/bin/sh\nalice:x:{USERS['alice']}:{USERS['alice']}::/home/alice:/bin/sh\n")
+    sh("chown", "-R", "alice:", str(c.work / "home/alice/.hpk"))
 
 
-HASHES = "hashcat --potfile-disable --force --quiet --self-test-disable -D 1,2,3 -m 0 -a 3 {} '?d?d?d'"
+# Charliecloud's user has no home, in which case hashcat does not find a place by itself.
+HASHES = "HOME=/tmp XDG_DATA_HOME=/tmp XDG_CACHE_HOME=/tmp hashcat --potfile-disable --force --quiet --self-test-disable -D 1,2,3 -m 0 -a 3 {} '?d?d?d'"
 
 
-def in_charliecloud(c):
-    """clinfo and hashcat in a Charliecloud image that knows nothing of telecl"""
-    import hashlib
-
-    image = make_image(c)
+def in_container(c, run):
+    """clinfo and hashcat, which finds a word, in a container of a client job."""
+    make_image(c)
     service = start(c, "alice", "--gres gpu:1")
     wanted = hashlib.md5(b"427").hexdigest()
-    (c.work / "home/alice/in-image.sh").write_text(
-        "cd /tmp && clinfo -l && HOME=/tmp " + HASHES.format(wanted) + "\n"
-    )
-    body = f"ch-run --no-passwd --write-fake=no 2>/dev/null; cp in-image.sh /tmp/; exec ch-run $(telecl container-args charliecloud --service {service}) {image} -- sh /tmp/in-image.sh"
-    job = c.sbatch("alice", body.split("; ", 1)[1], "--partition=cpu")
+    (c.work / "home/alice/in-image.sh").write_text("cd /tmp && clinfo -l && " + HASHES.format(wanted) + "\n")
+    job = c.sbatch("alice", f"cp in-image.sh /tmp && exec {run.format(service)} /tmp/in-image.sh", "--partition=cpu")
     text = c.completed("alice", job, 180)
     check(devices(text) == 1 and f"{wanted}:427" in text, "a device, and a found word", text)
     c.as_user("alice", f"scancel {service}")
     gone(c, "alice", service, 15, "after scancel")
 
 
+def in_charliecloud(c):
+    """clinfo and hashcat in a Charliecloud image that knows nothing of telecl"""
+    in_container(c, "ch-run $(telecl container-args charliecloud --service {}) $HOME/.hpk/image -- sh")
+
+
+def in_apptainer(c):
+    """clinfo and hashcat in an Apptainer image that knows nothing of telecl"""
+    in_container(c, "/opt/apptainer/usr/bin/apptainer exec --containall --bind=/tmp $(telecl container-args apptainer --service {}) $HOME/.hpk/image sh")
+
+
+# A pod as HPK writes it: a container for the pod, and in it one for each of its containers. Without --net, for which Debian's Apptainer
+# has no privileges, and with a shell in the place of hpk-pause, which takes APPTAINER_BIND away as this does.
+POD = """#!/bin/sh
+#SBATCH --job-name=pod
+#SBATCH --signal=B:TERM@60
+#SBATCH --ntasks-per-node=1
+{flags}
+mkdir -p $HOME/.hpk/work
+exec /opt/apptainer/usr/bin/apptainer exec --containall --fakeroot --scratch /scratch --workdir $HOME/.hpk/work \\
+    --bind $HOME,/tmp $HOME/.hpk/image sh $HOME/.hpk/pause.sh
+"""
+PAUSE = """unset APPTAINER_BIND
+exec /opt/apptainer/usr/bin/apptainer exec --cleanenv --writable-tmpfs --no-mount home {volumes} \\
+    --env-file /home/alice/.hpk/environment /home/alice/.hpk/image clinfo -l
+"""
+
+
+def pod(c, flags, volumes, environment):
+    make_image(c)
+    hpk = c.work / "home/alice/.hpk"
+    (hpk / "pause.sh").write_text(PAUSE.format(volumes=volumes))
+    (hpk / "environment").write_text("".join(f"{name}={value}\n" for name, value in environment))
+    job = c.sbatch("alice", POD.format(flags=flags), "--partition=cpu")
+    text = c.completed("alice", job, 60)
+    check(devices(text) == 1, "one device", text)
+
+
 def pod_by_specification(c):
-    """HPK, by pod specification: what telecl printed is enough, with only the pod's volumes and environment"""
+    """HPK's script, (a): a pod with the volume and the environment that telecl slurm pod-snippet printed"""
     service = start(c, "alice", "--gres gpu:1")
     snippet = c.as_user("alice", f"telecl slurm pod-snippet {service}").stdout
     host = re.search(r"hostPath: {path: (\S+)}", snippet)[1]
     mount = re.search(r"mountPath: (\S+),", snippet)[1]
-    env = re.findall(r"{name: (\w+), value: (\S+)}", snippet)
-    check(host.startswith("/home/alice/"), "HPK takes hostPath below $HOME only", snippet)
-    # As HPK does with a volume and an environment file, in a container that is given nothing else.
-    (c.work / "srv/image/opt/telecl").mkdir(exist_ok=True)
-    check(mount == "/opt/telecl", "the mount point", snippet)
-    sets = " ".join(f"--set-env={name}={value}" for name, value in env)
-    job = c.sbatch("alice", f"exec env -i PATH=/usr/bin:/bin USER=alice ch-run --unset-env='*' {sets} --bind {host}:{mount} /srv/image -- /usr/bin/clinfo -l", "--partition=cpu")
-    text = c.completed("alice", job, 60)
-    check(devices(text) == 1, "one device", text)
+    check(host.startswith("/home/alice/"), "HPK takes a hostPath below $HOME only", snippet)
+    pod(c, "", f"--bind {host}:{mount}:ro", re.findall(r"{name: (\w+), value: (\S+)}", snippet))
     c.as_user("alice", f"scancel {service}")
     gone(c, "alice", service, 15, "after scancel")
 
 
+def pod_by_annotation(c):
+    """HPK's script, (b): a pod that has nothing but the annotation slurm.hpk.io/flags: --remote-accel=1"""
+    site_service(c)
+    pod(c, "#SBATCH --remote-accel=1", "", [])
+
+
+def site_service(c):
+    """The site's own service on gpu1, by root, with tokens; and the settings for prolog and epilog. Once for all scenarios."""
+    if hasattr(c, "site"):
+        return
+    etc = pathlib.Path("/etc/telecl")
+    address = NODES["gpu1"]
+    sh("/opt/telecl/bin/telecl", "pki", "init", "--dir", str(etc / "pki"), "--name", f"gpu1,{address}")
+    (etc / "revoked").touch()
+    settings = (ROOT / "deploy/slurm/slurm.env").read_text()
+    (etc / "slurm.env").write_text(re.sub(r"SERVICES=.*", f'SERVICES="{address}:7701"', settings))
+    log = open(c.work / "site.log", "a")
+    init = sh("pgrep", "-P", str(c.nodes["gpu1"].pid)).split()[0]
+    c.site = subprocess.Popen(
+        ["nsenter", "-a", "-t", init, "env", "POCL_DEVICES=basic", "HOME=/root", "/opt/telecl/bin/telecl", "serve", "--listen", f"{address}:7701",
+         "--certificate", "/etc/telecl/pki/service.pem", "--key", "/etc/telecl/pki/service.key",
+         "--token-keys", "/etc/telecl/pki/token.pub", "--revoked", "/etc/telecl/revoked"],
+        stdout=log, stderr=log, stdin=subprocess.DEVNULL,
+    )
+    wait_for("the site's service listens", lambda: "listening on" in (c.work / "site.log").read_text(), 30)
+
+
+def spank_option(c):
+    """--remote-accel on the command line and in #SBATCH: a job without a device has one, with the memory it asked for"""
+    site_service(c)
+    check("remote-accel" in c.as_user("alice", "srun --help").stdout, "srun knows the option")
+    done = c.as_user("alice", "srun --remote-accel=1,mem=64M sh -c 'clinfo -l; clinfo | grep -m1 Global.memory.size; ls -ld $TELECL_SESSION_DIR; cp -r $TELECL_SESSION_DIR kept-token'", timeout=60)
+    check(devices(done.stdout) == 1 and "67108864" in done.stdout, "one device with 64 MiB", done.stdout, done.stderr)
+    check("drwx------" in done.stdout, "for alice alone", done.stdout)
+    job = c.sbatch("alice", "#!/bin/sh\n#SBATCH --remote-accel=1\nclinfo -l\n")
+    text = c.completed("alice", job)
+    check(devices(text) == 1, "one device", text)
+    text = c.as_user("alice", "srun clinfo -l 2>&1", check=False).stdout
+    check("telecl" not in text and ":7701" not in text, "a job that asks for none has none of the site's", text)
+    for wrong in ["0", "x", "1,mem=4", "1,cpu=1"]:
+        done = c.as_user("alice", f"srun --remote-accel={wrong} true", check=False)
+        check(done.returncode != 0 and "--remote-accel" in done.stderr, f"{wrong} is refused", done.stderr)
+    wait_for("tokens are revoked", lambda: len(pathlib.Path("/etc/telecl/revoked").read_text().split("\n")) >= 3, 15)
+    kept = f"telecl devices --on {NODES['gpu1']}:7701 --ca kept-token/ca.pem --token kept-token/token"
+    wait_for("a token that was kept is worth nothing", lambda: "revoked" in c.as_user("alice", kept, check=False).stdout, 15)
+    wait_for("the directories are gone", lambda: not c.inside("cpu1", "ls", "/run/telecl/jobs").stdout.strip(), 15)
+
+
+def licenses(c):
+    """accelerators are licenses: a job waits until there are enough, and gets them also without the plugin's option"""
+    site_service(c)
+    first = c.sbatch("alice", "sleep 60", "--remote-accel=3", "--partition=cpu")
+    c.wait_state(first, "RUNNING", 30)
+    second = c.sbatch("bob", "clinfo -l", "--remote-accel=2", "--partition=cpu")
+    wait_for("the second waits for licenses", lambda: c.reason(second) == "Licenses", 30)
+    c.as_user("alice", f"scancel {first}")
+    check(devices(c.completed("bob", second)) == 1, "it runs, with a device", c.output("bob", second))
+    third = c.sbatch("bob", "clinfo -l", "--licenses=accel:1", "--partition=cpu")
+    check(devices(c.completed("bob", third)) == 1, "a license alone is enough", c.output("bob", third))
+
+
 SCENARIOS = [
-    service_and_client, heterogeneous, two_services_four_clients, users_apart, wrong_input, accounting_has_jobs, cancelled,
-    network_cut, preempted, node_crash, in_charliecloud, pod_by_specification,
+    service_and_client, time_limit_begins, heterogeneous, two_services_four_clients, users_apart, wrong_input, killed, accounting_has_jobs, cancelled,
+    network_cut, preempted, node_crash, in_charliecloud, spank_option, licenses, time_limit,
 ]
+# These need Apptainer, which Debian 12 does not have (apptainer.py).
+WITH_APPTAINER = [in_apptainer, pod_by_specification, pod_by_annotation]
 
 
 def run_scenarios(c, names):
     failed = []
-    chosen = [s for s in SCENARIOS if not names or s.__name__ in names]
+    known = SCENARIOS + (WITH_APPTAINER if os.path.exists("/opt/apptainer") else [])
+    chosen = [s for s in known if not names or s.__name__ in names]
     for scenario in chosen:
         began = time.monotonic()
         try:
@@ -352,9 +497,15 @@ def run_scenarios(c, names):
 
 def inside(options):
     built = pathlib.Path(options.built).resolve()
-    work = tempfile.mkdtemp(prefix="telecl-e2e-slurm-")
-    os.chmod(work, 0o755)
+    # /tmp will be another.
+    work = "/mnt"
+    sh("mount", "--bind", options.inside, work)
     spank = built / "release/libspank_telecl.so"
+    if options.apptainer and os.path.exists(f"{options.apptainer}/usr/bin/apptainer"):
+        os.makedirs(f"{work}/opt", exist_ok=True)
+        sh("cp", "-r", options.apptainer, f"{work}/opt/apptainer")
+    os.makedirs(f"{work}/opt", exist_ok=True)
+    sh("gcc", "-O2", "-o", f"{work}/opt/busy", str(HERE / "busy.c"), "-lOpenCL")
     cluster = Cluster(
         work, built / "release/telecl", built / "release/libtelecl.so", built / "portable/libtelecl.so",
         spank if spank.exists() else None, ROOT / "deploy/slurm",
@@ -365,7 +516,7 @@ def inside(options):
     try:
         failed = run_scenarios(cluster, options.only)
         if failed and options.logs:
-            sh("cp", "-r", f"{work}/log", f"{work}/daemons.log", options.logs)
+            sh("cp", "-r", f"{work}/log", f"{work}/daemons.log", f"{work}/home", options.logs)
     finally:
         cluster.stop()
     if failed:
@@ -378,8 +529,9 @@ def inside(options):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--built", required=True, help="the target directory")
+    parser.add_argument("--apptainer", help="where apptainer.py has put it; without it, scenarios that need it are left out")
     parser.add_argument("--logs", help="copy Slurm's logs there if something fails")
-    parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--inside", help=argparse.SUPPRESS)
     parser.add_argument("only", nargs="*", help="names of scenarios")
     options = parser.parse_args()
     if options.inside:
@@ -387,9 +539,15 @@ def main():
     if os.geteuid() != 0:
         print("error: namespaces with users of their own need root. Try: sudo make e2e-slurm", file=sys.stderr)
         return 1
-    # With its first process everything ends that it has started.
+    with tempfile.TemporaryDirectory(prefix="telecl-e2e-slurm-") as work:
+        os.chmod(work, 0o755)
+        return in_namespaces(work)
+
+
+def in_namespaces(work):
+    """With its first process everything ends that it has started."""
     command = ["unshare", "--net", "--uts", "--ipc", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc",
-               "timeout", "--kill-after=10", str(LIMIT), sys.executable, *sys.argv, "--inside"]
+               "timeout", "--kill-after=10", str(LIMIT), sys.executable, *sys.argv, "--inside", work]
     return subprocess.run(command).returncode
 
 

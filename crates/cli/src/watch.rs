@@ -84,6 +84,8 @@ pub(crate) struct Session {
     pub(crate) pod: Option<String>,
     pub(crate) peer: String,
     pub(crate) program: String,
+    /// The batch job that it is part of, as it says.
+    pub(crate) job: Option<String>,
     pub(crate) pid: u32,
     /// Whether it has a worker; otherwise it only looks around.
     pub(crate) working: bool,
@@ -345,7 +347,8 @@ fn own(address: &Address, status: &Status<'_>) -> Service {
                 user: Some(text(session.user)).filter(|user| !user.is_empty()),
                 pod: Some(text(session.pod)).filter(|pod| !pod.is_empty()),
                 peer: text(session.peer),
-                program: text(session.program),
+                program: text(telecl_wire::split_job(session.program).0),
+                job: telecl_wire::split_job(session.program).1.map(str::to_owned),
                 pid: session.pid,
                 working: session.stage == Stage::Working,
                 age_seconds: seconds(session.age_ns),

@@ -3,7 +3,7 @@
 use std::ffi::{c_char, c_int, c_void};
 
 /// Slurm's handle: nobody but Slurm looks behind it.
-pub type Spank = *mut c_void;
+pub(crate) type Spank = *mut c_void;
 
 /// Where a plugin runs: in srun.
 pub(crate) const LOCAL: c_int = 1;

@@ -13,6 +13,7 @@
 mod codec;
 mod header;
 
+mod batch;
 pub mod handshake;
 pub mod info;
 pub mod region;
@@ -20,6 +21,7 @@ pub mod reply;
 pub mod request;
 pub mod status;
 
+pub use batch::{program_in_job, split_job};
 pub use codec::{DecodeError, Field, Ids, Reader, decode, encode};
 pub use header::{Header, MAX_BODY, MAX_PAYLOAD};
 pub use request::Request;

@@ -3,7 +3,6 @@
 use std::fmt;
 use std::process::{Command, Stdio};
 use std::str::FromStr;
-use std::time::Duration;
 
 use crate::exit::{Exit, Failure};
 
@@ -106,15 +105,6 @@ pub(super) fn signal(job: &JobId, step: Option<&str>, signal: &str) -> Result<()
     let whom = step.map_or_else(|| job.to_string(), |step| format!("{job}.{step}"));
     let args = if step.is_some() { vec![signal.as_str(), &whom] } else { vec!["--batch", signal.as_str(), &whom] };
     output("scancel", &args).map(drop)
-}
-
-/// How long Slurm waits between SIGTERM and SIGKILL; its default where it does not say.
-pub(super) fn kill_wait() -> Duration {
-    let seconds = output("scontrol", &["show", "config"]).ok().and_then(|text| {
-        let line = text.lines().find(|line| line.trim_start().starts_with("KillWait"))?.to_owned();
-        line.split_once('=')?.1.split_whitespace().next()?.parse().ok()
-    });
-    Duration::from_secs(seconds.unwrap_or(30))
 }
 
 /// What one of Slurm's commands printed, or what it complained of.

@@ -58,8 +58,8 @@ enum SlurmCommand {
 ///
 /// Starts one service on each node of the job, on a free port, for this user alone. Takes the devices that Slurm gave the job.
 /// When all are ready, their addresses are in ~/.telecl/jobs/JOBID/telecl.toml, which is where `telecl slurm run` looks. SIGUSR1
-/// (the time limit comes near) lets sessions end first; SIGTERM does, for as long as Slurm waits (KillWait). The directory is
-/// removed at the end. Use exec, so that Slurm's signals reach it.
+/// (the time limit comes near) lets sessions end first; SIGTERM (scancel, preemption) ends them, and their programs are told. The
+/// directory is removed at the end. Use exec, so that Slurm's signals reach it.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 A batch script:
@@ -194,9 +194,6 @@ struct NodeArgs {
     /// The job's directory
     #[arg(long)]
     place: PathBuf,
-    /// How long sessions may go on after SIGTERM
-    #[arg(long, value_parser = telecl_config::parse_grace)]
-    grace: Duration,
     /// This node's directory; without it, makes one and starts itself again
     #[arg(long)]
     private: Option<PathBuf>,

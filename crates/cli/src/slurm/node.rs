@@ -42,15 +42,22 @@ fn begin(args: &NodeArgs) -> Outcome {
     command.args(std::env::args_os().skip(1)).arg("--private").arg(&private);
     command.envs([
         // Nothing of a job outlives it: workers end with their broker.
-        ("TELECL_ORPHAN_GRACE", "0s".into()),
-        ("TELECL_STATE_DIR", "none".into()),
-        ("TELECL_DRAIN_GRACE", format!("{}s", args.grace.as_secs())),
+        ("TELECL_ORPHAN_GRACE", "0s"),
+        ("TELECL_STATE_DIR", "none"),
+        // SIGTERM comes from scancel, and SIGKILL so soon after it that sessions could not end by themselves. Those who have time
+        // say SIGUSR2.
+        ("TELECL_DRAIN_GRACE", "0s"),
         // There is a socket in the private directory.
-        ("TELECL_LOCAL_SOCKET", "false".into()),
+        ("TELECL_LOCAL_SOCKET", "false"),
     ]);
     command.env("TMPDIR", &private).env_remove("XDG_RUNTIME_DIR").env_remove("TELECL_SESSION_DIR");
     if std::env::var_os("TELECL_ACCOUNTING").is_none() {
         command.env("TELECL_ACCOUNTING", accounting_file(&job)?);
+    }
+    // Where users are not in /etc/passwd, Slurm knows their names.
+    let user = std::env::var("SLURM_JOB_USER").ok().filter(|user| telecl_policy::Tenant::parse(user).is_ok());
+    if let (Some(user), None) = (user, std::env::var_os("TELECL_SECRET_TENANT")) {
+        command.env("TELECL_SECRET_TENANT", format!("user:{user}"));
     }
     let given = VISIBLE.iter().any(|name| std::env::var_os(name).is_some());
     if !given && !args.offer.all_gpus {

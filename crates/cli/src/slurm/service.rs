@@ -20,8 +20,6 @@ use crate::serve;
 const LOOK: Duration = Duration::from_millis(100);
 /// Beyond their grace, the services of nodes get this long to end.
 const ENDING: Duration = Duration::from_secs(10);
-/// Of the time between SIGTERM and SIGKILL, this is left for cleaning up.
-const SPARE: Duration = Duration::from_secs(2);
 
 /// What the service is told.
 #[derive(Debug)]
@@ -51,8 +49,7 @@ fn serve_in(job: &JobId, nodes: usize, place: &Place, args: &ServiceArgs) -> Out
     if let Err(failure) = containers::provide(place) {
         eprintln!("warning: containers cannot be pointed at this service: {failure}");
     }
-    let kill_wait = job::kill_wait();
-    let step = Step::start(nodes, place, kill_wait.saturating_sub(SPARE), args)?;
+    let step = Step::start(nodes, place, args)?;
     let deadline = Instant::now() + args.ready_within;
     let mut seen = 0;
     loop {
@@ -101,7 +98,8 @@ fn serve_until_told(job: &JobId, place: &Place, step: &Step, nodes: &[NodeFile],
         }
         Ok(News::Signal(_)) => {
             print(format_args!("job {job} was told to end\n"));
-            step.end(job, place, step.grace);
+            // Slurm tells the services the same, and srun, which kills them a moment later.
+            step.end(job, place, Duration::ZERO);
             Ok(Exit::Ok)
         }
         Ok(News::Ended(status)) => Err(ended_early(job, &status)),
@@ -124,18 +122,16 @@ fn ended_early(job: &JobId, status: &io::Result<ExitStatus>) -> Failure {
 struct Step {
     news: Receiver<News>,
     srun: Pid,
-    /// What the services give sessions after SIGTERM.
-    grace: Duration,
 }
 
 impl Step {
-    fn start(nodes: usize, place: &Place, grace: Duration, args: &ServiceArgs) -> Result<Step, Failure> {
+    fn start(nodes: usize, place: &Place, args: &ServiceArgs) -> Result<Step, Failure> {
         let failed = |what: &str, error: io::Error| {
             Failure::new(Exit::Failed, format!("cannot {what}: {error}"), "Is srun in PATH on this node?")
         };
         // Before anything is started that would have to be ended.
         let mut signals = Signals::new([SIGTERM, SIGINT, SIGUSR1]).map_err(|error| failed("take signals", error))?;
-        let mut child = srun(nodes, place, grace, args)?.spawn().map_err(|error| failed("start srun", error))?;
+        let mut child = srun(nodes, place, args)?.spawn().map_err(|error| failed("start srun", error))?;
         let srun = pid(&child)?;
         let (tell, news) = mpsc::channel();
         let tell_signals = tell.clone();
@@ -153,7 +149,7 @@ impl Step {
         let thread = |name: &str| thread::Builder::new().name(name.to_owned());
         thread("telecl-signals").spawn(watch_signals).map_err(|error| failed("start a thread", error))?;
         thread("telecl-srun").spawn(watch_srun).map_err(|error| failed("start a thread", error))?;
-        Ok(Step { news, srun, grace })
+        Ok(Step { news, srun })
     }
 
     /// Ends the services, with `grace` for their sessions. Returns when they have ended, or cannot be made to.
@@ -188,7 +184,7 @@ impl Step {
         loop {
             match self.news.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
                 Ok(News::Ended(_)) => return true,
-                Ok(News::Signal(SIGTERM)) => deadline = deadline.min(Instant::now() + self.grace),
+                Ok(News::Signal(SIGTERM)) => deadline = deadline.min(Instant::now() + ENDING),
                 Ok(News::Signal(_)) => {}
                 Err(_) => return false,
             }
@@ -204,12 +200,12 @@ fn pid(child: &Child) -> Result<Pid, Failure> {
 }
 
 /// One task on each node; other steps of the job may run beside it.
-fn srun(nodes: usize, place: &Place, grace: Duration, args: &ServiceArgs) -> Result<Command, Failure> {
+fn srun(nodes: usize, place: &Place, args: &ServiceArgs) -> Result<Command, Failure> {
     let mut command = Command::new("srun");
     command.args([&format!("--nodes={nodes}"), &format!("--ntasks={nodes}")]);
     command.args(["--ntasks-per-node=1", "--overlap", "--kill-on-bad-exit=0", "--mpi=none", "--unbuffered"]);
     command.arg(serve::this_executable()?).args(["slurm", "node", "--place"]).arg(&place.path);
-    command.arg("--grace").arg(format!("{}s", grace.as_secs().max(1))).args(args.offer.flags());
+    command.args(args.offer.flags());
     command.stdin(Stdio::null());
     // Options of the batch script that would bend the step, as `#SBATCH --ntasks` does.
     for name in ["SLURM_NTASKS", "SLURM_NPROCS", "SLURM_NTASKS_PER_NODE", "SLURM_TASKS_PER_NODE", "SLURM_DISTRIBUTION"]

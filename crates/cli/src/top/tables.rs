@@ -142,6 +142,7 @@ pub(crate) fn sessions_in_order(services: &[&Service], sessions: &[(&Service, &S
             session.tenant.clone(),
             session.user.clone().or_else(|| session.pod.clone()).unwrap_or_default(),
             session.program.clone(),
+            session.job.clone().unwrap_or_default(),
             session.pid.to_string(),
             if session.working { names.join(", ") } else { "none yet".to_owned() },
             human::percent(session.figures.busy),
@@ -156,12 +157,13 @@ pub(crate) fn sessions_in_order(services: &[&Service], sessions: &[(&Service, &S
     };
     Table {
         header: vec![
-            "NODE", "ID", "TENANT", "USER", "PROGRAM", "PID", "DEVICE", "BUSY", "WAITING", "MEMORY", "TRANSFER", "IN",
-            "OUT", "COMMANDS", "AGE",
+            "NODE", "ID", "TENANT", "USER", "PROGRAM", "JOB", "PID", "DEVICE", "BUSY", "WAITING", "MEMORY", "TRANSFER",
+            "IN", "OUT", "COMMANDS", "AGE",
         ],
         rows: sessions.iter().map(row).collect(),
         dispensable: &[
-            "USER", "IN", "OUT", "COMMANDS", "DEVICE", "WAITING", "NODE", "PID", "TRANSFER", "AGE", "MEMORY", "TENANT",
+            "USER", "JOB", "IN", "OUT", "COMMANDS", "DEVICE", "WAITING", "NODE", "PID", "TRANSFER", "AGE", "MEMORY",
+            "TENANT",
         ],
     }
     .without_empty()

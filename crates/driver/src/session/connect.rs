@@ -391,7 +391,9 @@ fn mean_load(loads: &[DeviceLoad]) -> u64 {
 
 fn program_name() -> String {
     let path = std::env::current_exe().unwrap_or_default();
-    path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+    let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    // The accounts of a cluster are by job.
+    telecl_wire::program_in_job(&name, std::env::var("SLURM_JOB_ID").ok().as_deref())
 }
 
 #[cfg(test)]

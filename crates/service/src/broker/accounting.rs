@@ -56,6 +56,7 @@ fn append(path: &PathBuf, line: &str) -> io::Result<()> {
 
 fn line(seen: &Seen, offer: &Offer, end: SystemTime, ended: &Result<String, String>) -> Value {
     let who = &seen.who;
+    let (program, job) = telecl_wire::split_job(&who.program);
     let count = |count| seen.figures.get(count);
     let devices: Vec<Value> = seen
         .figures
@@ -78,10 +79,11 @@ fn line(seen: &Seen, offer: &Offer, end: SystemTime, ended: &Result<String, Stri
     json!({
         "session": who.session,
         "tenant": who.tenant.as_str(),
-        "user": who.user.as_ref().map(ToString::to_string),
+        "user": who.user_name(),
         "pod": who.pod,
         "peer": who.peer,
-        "program": who.program,
+        "program": program,
+        "job": job,
         "pid": who.pid,
         "begin": rfc3339(who.begun),
         "end": rfc3339(end),

@@ -36,6 +36,16 @@ pub(crate) struct Who {
     pub(crate) since: Instant,
 }
 
+impl Who {
+    /// The user, where the tenant is one: by the Unix socket, or by a credential that was made for a user.
+    pub(crate) fn user_name(&self) -> Option<String> {
+        self.user
+            .as_ref()
+            .map(ToString::to_string)
+            .or_else(|| self.tenant.as_str().strip_prefix("user:").map(str::to_owned))
+    }
+}
+
 /// A session, as it was when somebody looked.
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {

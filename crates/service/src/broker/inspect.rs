@@ -92,8 +92,7 @@ pub(crate) fn inspect(broker: &Arc<Broker>, arrival: Arrival, peer: &str, shown:
     let all = sessions.len();
     // The youngest are the least likely to be missed.
     sessions.truncate(MOST_SESSIONS);
-    let users: Vec<String> =
-        sessions.iter().map(|seen| seen.who.user.as_ref().map(ToString::to_string).unwrap_or_default()).collect();
+    let users: Vec<String> = sessions.iter().map(|seen| seen.who.user_name().unwrap_or_default()).collect();
     let pods: Vec<String> =
         sessions.iter().map(|seen| seen.who.pod.as_ref().map(Pod::path).unwrap_or_default()).collect();
     let named = users.iter().zip(&pods);
