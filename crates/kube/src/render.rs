@@ -706,10 +706,12 @@ mod tests {
 
     #[test]
     fn many_namespaces_share_the_rules_for_everybody() {
-        let mut world = World::default();
-        world.namespaces = (0..MOST_NAMESPACES + 1).map(|n| (format!("ns-{n}"), Labels::new())).collect();
-        world.policies = vec![policy("all", json!({"weight": 2}))];
-        world.quotas = vec![quota("ns-7", json!({"sessions": 1}))];
+        let world = World {
+            namespaces: (0..MOST_NAMESPACES + 1).map(|n| (format!("ns-{n}"), Labels::new())).collect(),
+            policies: vec![policy("all", json!({"weight": 2}))],
+            quotas: vec![quota("ns-7", json!({"sessions": 1}))],
+            ..World::default()
+        };
         let rendered = render(&world).unwrap();
         assert_eq!(rendered.toml.matches("[[tenant]]").count(), 2, "{}", rendered.toml);
         assert_eq!(granted(&rendered, "ns-9/x")["weight"], "2");

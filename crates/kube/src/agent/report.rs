@@ -322,8 +322,8 @@ telecl_tenant_memory_bytes{tenant="blue/x 4
         second.services[0].seen = 101 - STALE - 10;
         assert_eq!(with_use(&second, uses("b", 2, 110), 110).unwrap().used.sessions, 2);
         // Nobody who uses nothing writes again and again.
-        let mut quiet = QuotaStatus::default();
-        quiet.conditions = vec![condition(&[], None, true, "InForce", String::new())];
+        let conditions = vec![condition(&[], None, true, "InForce", String::new())];
+        let quiet = QuotaStatus { conditions, ..QuotaStatus::default() };
         assert_eq!(with_use(&quiet, uses("c", 0, 1), 1), None);
     }
 
