@@ -7,6 +7,8 @@
 
 // What makes the schemas repeats each struct inside of a function, with its visibility.
 #![allow(unreachable_pub)]
+// Columns of one type are no mistake.
+#![allow(clippy::duplicated_attributes)]
 
 use std::collections::BTreeMap;
 

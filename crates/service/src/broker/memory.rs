@@ -583,13 +583,14 @@ mod tests {
         // Others have their own.
         let (third, three) = session(3, vec![limit(1)]);
         let c = open(&memory, &third, &blue, &three);
-        assert_eq!(c.reserve(0, &wish(100, &[1])), Verdict::Granted);
+        assert!(is_denied(&c, &wish(81, &[1])), "the session's own limit holds, too");
+        assert_eq!(c.reserve(0, &wish(80, &[1])), Verdict::Granted);
         a.give_back(&wish(10, &[1]));
         assert_eq!(b.reserve(0, &wish(10, &[1])), Verdict::Granted);
         assert!(is_denied(&b, &wish(1, &[1])));
         // However it ended.
         drop(a);
-        assert_eq!(b.reserve(0, &wish(50, &[1])), Verdict::Granted);
+        assert_eq!(b.reserve(0, &wish(30, &[1])), Verdict::Granted);
         drop((b, c));
         assert!(memory.lock().sessions.is_empty());
     }
