@@ -27,7 +27,7 @@ pub use header::{Header, MAX_BODY, MAX_PAYLOAD};
 pub use request::Request;
 
 /// Changes with every incompatible change of a message. Both sides must have the same one.
-pub const PROTOCOL_VERSION: u32 = 4;
+pub const PROTOCOL_VERSION: u32 = 5;
 
 /// The port a service listens on unless told otherwise.
 pub const DEFAULT_PORT: u16 = 7701;
