@@ -190,7 +190,7 @@ fn everything_that_the_dashboard_and_the_alerts_ask_for_is_there() {
     // What is documented is there, and what is there is documented.
     let page = fs::read_to_string(root().join("docs/monitoring.md")).unwrap();
     let documented = metrics_in(&page);
-    // There are no pods here; tests/kube is about those.
+    // There are no pods here; tests/kube/agent is about those.
     let here = |name: &&String| !SENSORS.contains(&name.as_str()) && !name.starts_with("telecl_pod_");
     for name in documented.iter().filter(here) {
         let histogram = format!("{name}_bucket");

@@ -309,8 +309,57 @@ fn on_devices(page: &mut Page<'_>, accounts: Vec<(&str, &Account)>) -> fmt::Resu
 
 #[cfg(test)]
 mod tests {
+    use std::time::{Instant, SystemTime};
+
+    use telecl_policy::Tenant;
+
     use super::*;
+    use crate::broker::accounts::Who;
+    use crate::broker::figures::Figures;
     use crate::broker::offer::Known;
+    use crate::broker::review::Pod;
+
+    #[derive(Debug)]
+    struct Cluster(Vec<Seen>);
+
+    impl Collector for Cluster {
+        fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
+            pods(&mut Page(encoder), &self.0)
+        }
+    }
+
+    /// A session of this pod; of none if it has no name.
+    fn session(pod: &str) -> Seen {
+        let pod = Pod { name: pod.to_owned(), uid: "77-ab".to_owned(), container: Some("main".to_owned()) };
+        let who = Who {
+            session: 7,
+            tenant: Tenant::parse("red/default").unwrap(),
+            user: None,
+            pod: Some(pod).filter(|pod| !pod.name.is_empty()),
+            peer: "10.0.0.1:99".to_owned(),
+            program: "hashcat".to_owned(),
+            pid: 12,
+            begun: SystemTime::now(),
+            since: Instant::now(),
+        };
+        Seen { who: Arc::new(who), works: true, devices: vec![1], figures: Figures::default() }
+    }
+
+    fn page_of_pods(sessions: Vec<Seen>) -> String {
+        let mut registry = Registry::default();
+        registry.register_collector(Box::new(Cluster(sessions)));
+        text(&registry).unwrap()
+    }
+
+    #[test]
+    fn pods_have_figures_as_long_as_they_are_here_and_not_too_many_of_them() {
+        let page = page_of_pods(vec![session("train-0"), session(""), session("train-0")]);
+        let line = "telecl_pod_sessions{tenant=\"red/default\",pod=\"train-0\",container=\"main\"} 2.0\n";
+        assert!(page.contains(line) && page.matches("\ntelecl_pod_").count() == 3, "{page}");
+        assert!(!page_of_pods(vec![session("")]).contains("telecl_pod"));
+        let many = page_of_pods((0..MOST_PODS + 5).map(|number| session(&format!("train-{number}"))).collect());
+        assert_eq!(many.matches("\ntelecl_pod_sessions{").count(), MOST_PODS);
+    }
 
     #[derive(Debug)]
     struct Node(Vec<DeviceView>);
