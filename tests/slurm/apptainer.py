@@ -96,7 +96,7 @@ def fetch(place):
 
 
 def main():
-    place = pathlib.Path(sys.argv[1])
+    place = pathlib.Path(sys.argv[1]).absolute()
     program = place / "usr/bin/apptainer"
     if program.exists():
         return
