@@ -11,7 +11,6 @@ mod devices;
 mod doctor;
 mod drain;
 mod exit;
-mod human;
 mod keeper;
 mod launch;
 mod pki;
@@ -32,6 +31,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use telecl_config::{Address, Confine};
+use telecl_human as human;
 
 /// OpenCL at a distance: programs use accelerators of other machines as if they were their own.
 #[derive(Debug, Parser)]

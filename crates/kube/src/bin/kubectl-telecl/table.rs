@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use telecl_human::{memory, percent};
+
 use crate::services::{Answer, Pod};
 
 pub(crate) fn devices(answers: &[Answer]) -> String {
@@ -15,7 +17,7 @@ pub(crate) fn devices(answers: &[Answer]) -> String {
                 device.device.to_string(),
                 device.name.clone(),
                 state.to_owned(),
-                device.busy.map(percent).unwrap_or_default(),
+                percent(device.busy),
                 memory,
                 device.sessions.to_string(),
             ]);
@@ -41,8 +43,8 @@ pub(crate) fn tenants(answers: &[Answer]) -> String {
     let row = |(tenant, (busy, waiting, bytes, sessions, refused)): (&&str, &(f64, f64, u64, u32, u64))| {
         vec![
             (*tenant).to_owned(),
-            percent(*busy),
-            percent(*waiting),
+            percent(Some(*busy)),
+            percent(Some(*waiting)),
             memory(*bytes),
             sessions.to_string(),
             refused.to_string(),
@@ -59,8 +61,8 @@ pub(crate) fn pods(pods: &[Pod]) -> String {
             pod.name.clone(),
             pod.phase.clone(),
             pod.profile.clone(),
-            percent(pod.busy),
-            percent(pod.waiting),
+            percent(Some(pod.busy)),
+            percent(Some(pod.waiting)),
             memory(pod.memory),
             pod.sessions.to_string(),
             pod.services.join(","),
@@ -71,45 +73,16 @@ pub(crate) fn pods(pods: &[Pod]) -> String {
     table(&header, &rows, "No such pod. Label a namespace: kubectl label namespace NAME telecl.dev/inject=enabled")
 }
 
-/// `97 %`
-fn percent(ratio: f64) -> String {
-    format!("{:.0} %", ratio * 100.0)
-}
-
-/// `31.2 GiB`, `512 MiB`
-fn memory(bytes: u64) -> String {
-    let units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
-    let mut value = bytes as f64;
-    let mut unit = 0;
-    while value >= 1024.0 && unit + 1 < units.len() {
-        value /= 1024.0;
-        unit += 1;
-    }
-    let digits = if value >= 99.95 || value.fract() == 0.0 { 0 } else { 1 };
-    format!("{value:.digits$} {}", units[unit])
-}
-
-/// Columns as wide as their widest cell; columns in which nothing stands are left out.
+/// A table without the columns in which nothing stands.
 pub(crate) fn table(header: &[&str], rows: &[Vec<String>], empty: &str) -> String {
     if rows.is_empty() {
         return format!("{empty}\n");
     }
-    let widths: Vec<usize> = (0..header.len())
-        .map(|column| {
-            let widest = rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-            if widest == 0 { 0 } else { widest.max(header[column].len()) }
-        })
-        .collect();
-    let line = |cells: &mut dyn Iterator<Item = &str>| {
-        let shown = cells.zip(&widths).filter(|(_, width)| **width > 0);
-        let text: String = shown.map(|(cell, width)| format!("{cell:width$}  ")).collect();
-        format!("{}\n", text.trim_end())
-    };
-    let mut text = line(&mut header.iter().copied());
-    for row in rows {
-        text.push_str(&line(&mut row.iter().map(String::as_str)));
-    }
-    text
+    let filled = |column: &usize| rows.iter().any(|row| !row[*column].is_empty());
+    let shown: Vec<usize> = (0..header.len()).filter(filled).collect();
+    let header: Vec<&str> = shown.iter().map(|column| header[*column]).collect();
+    let cells = |row: &Vec<String>| shown.iter().map(|column| row[*column].clone()).collect();
+    telecl_human::table(&header, &rows.iter().map(cells).collect::<Vec<Vec<String>>>())
 }
 
 #[cfg(test)]
@@ -122,13 +95,5 @@ mod tests {
         let text = table(&["A", "B", "C"], &[row(["one", "", "2"]), row(["four", "", "five"])], "none");
         assert_eq!(text, "A     C\none   2\nfour  five\n");
         assert_eq!(table(&["A"], &[], "none"), "none\n");
-    }
-
-    #[test]
-    fn numbers_are_short() {
-        assert_eq!(memory(0), "0 B");
-        assert_eq!(memory(1536), "1.5 KiB");
-        assert_eq!(memory(141 << 30), "141 GiB");
-        assert_eq!(percent(0.974), "97 %");
     }
 }

@@ -1,10 +1,10 @@
-//! Numbers and tables for people.
+//! Numbers and tables for people, the same in every command.
 
 use std::fmt::Write;
 use std::time::Duration;
 
 /// `31.2 GiB`, `512 MiB`: three digits are enough.
-pub(crate) fn memory(bytes: u64) -> String {
+pub fn memory(bytes: u64) -> String {
     let units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
     let mut value = bytes as f64;
     let mut unit = 0;
@@ -16,7 +16,7 @@ pub(crate) fn memory(bytes: u64) -> String {
 }
 
 /// `85 µs`, `1.25 ms`.
-pub(crate) fn time(duration: Duration) -> String {
+pub fn time(duration: Duration) -> String {
     let ns = duration.as_nanos() as f64;
     match duration.as_nanos() {
         0..1_000 => three_digits(ns, "ns"),
@@ -32,12 +32,12 @@ fn three_digits(value: f64, unit: &str) -> String {
 }
 
 /// `97 %`; nothing if it is not known.
-pub(crate) fn percent(ratio: Option<f64>) -> String {
+pub fn percent(ratio: Option<f64>) -> String {
     ratio.map(|ratio| format!("{:.0} %", ratio * 100.0)).unwrap_or_default()
 }
 
 /// `45 s`, `12:05`, `3:01:15`, `2 d 3 h`.
-pub(crate) fn age(seconds: f64) -> String {
+pub fn age(seconds: f64) -> String {
     let seconds = seconds as u64;
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
     match (days, hours, minutes) {
@@ -49,12 +49,12 @@ pub(crate) fn age(seconds: f64) -> String {
 }
 
 /// `1 device`, `2 devices`.
-pub(crate) fn count(number: usize, word: &str) -> String {
+pub fn count(number: usize, word: &str) -> String {
     format!("{number} {word}{}", if number == 1 { "" } else { "s" })
 }
 
 /// Columns as wide as their widest cell, two spaces apart, the header first.
-pub(crate) fn table(header: &[&str], rows: &[Vec<String>]) -> String {
+pub fn table(header: &[&str], rows: &[Vec<String>]) -> String {
     let mut widths: Vec<usize> = header.iter().map(|cell| cell.chars().count()).collect();
     for row in rows {
         for (width, cell) in widths.iter_mut().zip(row) {
@@ -82,6 +82,7 @@ mod tests {
     #[test]
     fn numbers_have_the_unit_that_suits_them() {
         assert_eq!(memory(0), "0 B");
+        assert_eq!(memory(1536), "1.5 KiB");
         assert_eq!(memory(512 << 20), "512 MiB");
         assert_eq!(memory(33_500_000_000), "31.2 GiB");
         assert_eq!(memory(149_300_000_000), "139 GiB");
