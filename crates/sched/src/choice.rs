@@ -171,17 +171,27 @@ impl Scheduler {
         let wishes = || contenders.iter().filter_map(|one| Some((self.stop_for(one, turn)?, one)));
         let cause = wishes().filter(|(at, _)| *at <= now).map(|(_, one)| one);
         let Some(cause) = cause.min_by_key(|one| (Reverse(one.level), one.spent, one.since, one.tenant)) else {
-            return Decision::Busy { until: wishes().map(|(at, _)| at).min() };
+            let until = wishes().map(|(at, _)| at).min();
+            let peers = wishes().filter(|(_, one)| one.level == turn.level && one.ready <= now);
+            let slice = peers.map(|(at, _)| at.saturating_duration_since(turn.began)).min();
+            return match slice.filter(|slice| turn.slice.is_none() && *slice <= self.settings.shortest) {
+                // The turn has just begun. Its session knows itself when it has used so much, sooner than we could tell it.
+                Some(slice) => self.limit(turn, slice, now),
+                None => Decision::Busy { until },
+            };
         };
         if turn.slice.is_none() && cause.level == turn.level && self.are_brief(cause, turn) {
-            let slice = self.settings.together;
-            self.turn = Some(Turn { slice: Some(slice), contended: Some(now), ..turn });
-            return Decision::Limit { session: turn.session, slice };
+            return self.limit(turn, self.settings.together, now);
         }
         if cause.level == turn.level && self.first_at(cause, turn).is_some_and(|at| at <= now) {
             self.promised = Some(cause.tenant);
         }
         self.stop(turn, now)
+    }
+
+    fn limit(&mut self, turn: Turn, slice: Duration, now: Instant) -> Decision {
+        self.turn = Some(Turn { slice: Some(slice), contended: Some(now), ..turn });
+        Decision::Limit { session: turn.session, slice }
     }
 
     fn stop(&mut self, turn: Turn, now: Instant) -> Decision {

@@ -96,7 +96,7 @@ impl Onlooker {
             Decision::Limit { session, slice } => {
                 assert_eq!(self.holder, Some((session.0, true, false)), "{decision:?}");
                 assert!(!self.waiting.is_empty(), "for whom?");
-                assert_eq!(slice, Settings::default().together);
+                assert!(!slice.is_zero() && slice <= Settings::default().round, "{decision:?}");
                 self.holder = Some((session.0, false, false));
             }
             Decision::Stop { session } => {
@@ -231,6 +231,34 @@ fn at_the_time_that_was_named_somebody_may_run() {
             other => panic!("{other:?}"),
         }
     }
+}
+
+#[test]
+fn who_has_just_got_the_device_alone_is_told_how_long_it_has_it_when_another_comes() {
+    let start = Instant::now();
+    let mut scheduler = Scheduler::new(Settings::default(), start);
+    for tenant in [1, 2] {
+        scheduler.join(SessionId(tenant), TenantId(tenant), Share::default(), start);
+    }
+    scheduler.wants(SessionId(1), start);
+    assert_eq!(scheduler.next(start), Decision::Alone { session: SessionId(1) });
+    let soon = start + Duration::from_micros(30);
+    scheduler.wants(SessionId(2), soon);
+    let Decision::Limit { session: SessionId(1), slice } = scheduler.next(soon) else { panic!("no limit") };
+    assert!(slice > Duration::from_micros(30) && slice < Duration::from_millis(1), "{slice:?}");
+    // Said once.
+    assert!(matches!(scheduler.next(soon), Decision::Busy { .. }));
+    // Who has had it for long is to stop soon, and to be told so then.
+    let mut scheduler = Scheduler::new(Settings::default(), start);
+    for tenant in [1, 2] {
+        scheduler.join(SessionId(tenant), TenantId(tenant), Share::default(), start);
+    }
+    scheduler.wants(SessionId(1), start);
+    assert_eq!(scheduler.next(start), Decision::Alone { session: SessionId(1) });
+    let late = start + Duration::from_secs(1);
+    scheduler.wants(SessionId(2), late);
+    let decision = scheduler.next(late);
+    assert!(!matches!(decision, Decision::Limit { .. }), "{decision:?}");
 }
 
 #[test]

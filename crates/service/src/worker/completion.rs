@@ -22,7 +22,7 @@ use super::account::Account;
 use super::bounds::{MOST_FINISHES, MOST_ORDERED, MOST_UNREPORTED};
 use super::link::Link;
 use super::output::Output;
-use super::pending::{Ends, Lanes, Loose, Pending, Weight};
+use super::pending::{Ends, Lanes, Loose, Pending, Running, Weight};
 use super::staging::Chunk;
 use super::start::{VENDOR_STACK, guarded};
 use super::table::IdHash;
@@ -220,7 +220,7 @@ impl Completion {
     }
 
     /// The commands that are running, as far as they have events.
-    pub(crate) fn running(&self) -> Vec<Arc<Event>> {
+    pub(crate) fn running(&self) -> Vec<Running<Event>> {
         let mut running = self.0.lanes.running();
         running.extend(self.0.pending.running());
         running
@@ -280,7 +280,7 @@ impl Completion {
     /// What notices the end of a new queue's commands. `candid` says that an event's status tells of every failure.
     pub(crate) fn ends(&self, out_of_order: bool, candid: bool, turns: Arc<Turns>) -> Ends {
         if out_of_order {
-            Ends::OutOfOrder(Loose::new(self.0.pending.clone(), turns))
+            Ends::OutOfOrder(Loose::new(self.0.pending.clone(), candid, turns))
         } else {
             Ends::InOrder(self.0.lanes.add(candid, turns))
         }

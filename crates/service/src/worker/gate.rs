@@ -35,6 +35,8 @@ const GRACE: Duration = Duration::from_micros(100);
 
 /// How long to look before sleeping, where there are processors for that.
 const LOOK: Duration = Duration::from_micros(50);
+/// … if others want the device: whoever has to be woken keeps it from them meanwhile, and that may take a millisecond.
+const LOOK_SHARED: Duration = Duration::from_millis(1);
 
 /// How long to sleep before looking again, in case that nobody woke us.
 const NAP: Duration = Duration::from_millis(100);
@@ -50,12 +52,20 @@ pub(crate) struct Gate {
     unused: Option<Instant>,
     /// When somebody else last wanted the device, if that was a moment ago.
     contended: Option<Instant>,
+    /// Whether the session has had a turn.
+    begun: bool,
 }
 
 impl Gate {
     pub(crate) fn new(turns: Turns) -> Gate {
-        Gate { turns: Arc::new(turns), pacer: Pacer::new(), unused: None, contended: None }
+        Gate { turns: Arc::new(turns), pacer: Pacer::new(), unused: None, contended: None, begun: false }
     }
+}
+
+/// Whether a command is to be a part of the present slice: at least half of it, if it takes as long as it is expected to.
+/// The first always is.
+fn fits(turns: &Turns, pacer: &Pacer<Arc<Event>>, like: Likeness) -> bool {
+    turns.slice_left() > pacer.expected() + pacer.cost(like) / 2 || turns.used().is_zero()
 }
 
 /// What the gate wants to know of a command when it was submitted.
@@ -87,6 +97,7 @@ impl Session {
         let entry = self.queues.get(command.queue)?;
         let (gate, out_of_order) = (entry.gate, entry.out_of_order);
         self.completion.check_room()?;
+        self.gates[gate].turns.let_go();
         let by_itself = self.counts_commands() && (out_of_order || self.queues.len() > 1);
         loop {
             self.be_resident()?;
@@ -107,7 +118,9 @@ impl Session {
     /// The command was submitted.
     pub(super) fn passed(&mut self, pass: Pass, event: Option<&Arc<Event>>) {
         let Pass { gate, like, by_itself, blocked, .. } = pass;
-        let (pacer, event) = (&mut self.gates[gate].pacer, event.cloned());
+        let Gate { turns, pacer, .. } = &mut self.gates[gate];
+        turns.let_go();
+        let event = event.cloned();
         match event {
             Some(event) if by_itself && !blocked => pacer.submitted_by_itself(like, event, Instant::now),
             event if !blocked => pacer.submitted(like, event, Instant::now),
@@ -138,7 +151,7 @@ impl Session {
             if leaves && self.broker.wants_it_out() && self.may_leave() {
                 return None;
             }
-            let Gate { turns, pacer, unused, contended } = &mut self.gates[gate];
+            let Gate { turns, pacer, unused, contended, .. } = &mut self.gates[gate];
             *unused = None;
             turns.wake_up();
             if !turns.is_active() {
@@ -151,7 +164,7 @@ impl Session {
             let is_alone = match standing {
                 Standing::Alone => true,
                 Standing::Resting if turns.take_up() => true,
-                Standing::Slice if turns.slice_left() > pacer.expected() => false,
+                Standing::Slice if fits(turns, pacer, like) => false,
                 Standing::Slice | Standing::Stop => {
                     self.give_back(gate);
                     continue;
@@ -180,8 +193,11 @@ impl Session {
         turns.want();
         self.seal(gate);
         self.wait_while(|| turns.is_active(), || _ = turns.wait_until_drained(NAP));
+        // A slice may become a stop meanwhile. What comes after one has gone back is the next turn.
         while let standing @ (Standing::Slice | Standing::Stop) = turns.standing() {
-            turns.give_back(standing);
+            if turns.give_back(standing) {
+                break;
+            }
         }
     }
 
@@ -202,8 +218,10 @@ impl Session {
         // Nobody wakes those who were just about to sleep.
         let (leaves, nap) = if leaves && self.may_leave() { (true, LEAVE) } else { (false, NAP) };
         let begin = Instant::now();
-        // Whoever rested may have lost the device to somebody without being asked.
-        self.gates[gate].contended = Some(begin);
+        if self.gates[gate].begun {
+            // Whoever rested may have lost the device to somebody without being asked.
+            self.gates[gate].contended = Some(begin);
+        }
         turns.want();
         turns.ask();
         // Other devices of the session must not wait for this one.
@@ -221,6 +239,7 @@ impl Session {
         });
         self.gates.iter().for_each(|other| other.turns.wake_up());
         if turns.standing() != Standing::Nothing {
+            self.gates[gate].begun = true;
             turns.begin_turn(begin.elapsed());
         }
     }
@@ -231,6 +250,7 @@ impl Session {
         if has_ended() {
             return self.gates[gate].pacer.ended(None);
         }
+        self.gates[gate].turns.hold();
         // Fails where the command does; that is told elsewhere.
         self.wait_while(|| !has_ended(), || _ = oldest.wait());
         self.gates[gate].pacer.ended(Some(Instant::now()));
@@ -242,11 +262,12 @@ impl Session {
             self.flush_queues();
         }
         let lanes = self.completion.lanes().clone();
+        let look = if self.gates.iter().any(|gate| gate.contended.is_some()) { LOOK_SHARED } else { LOOK };
         let begin = Instant::now();
         while waits() {
             if lanes.look() {
                 self.link.flush();
-            } else if processors_are_few() || begin.elapsed() > LOOK {
+            } else if processors_are_few() || begin.elapsed() > look {
                 self.link.flush();
                 lanes.hand_over_all();
                 sleep();

@@ -56,7 +56,7 @@ pub(crate) enum Step {
 /// The commands in flight on one device. `E` is an event.
 #[derive(Debug)]
 pub(crate) struct Pacer<E> {
-    known: HashMap<u64, Duration, IdHash>,
+    known: HashMap<u64, LastTwo, IdHash>,
     /// Commands since the last event.
     open: Batch,
     closed: VecDeque<(Batch, E)>,
@@ -68,6 +68,30 @@ pub(crate) struct Pacer<E> {
     /// How much may be in flight, at the last question: device time, and commands.
     budget: Duration,
     most: u32,
+}
+
+/// What commands of a kind took, on average, in the last batch and in the one before it.
+#[derive(Clone, Copy, Debug)]
+struct LastTwo {
+    last: Duration,
+    before: Option<Duration>,
+    /// A kernel's first run may take many milliseconds, because the vendor loads it then: that is not remembered.
+    is_first: bool,
+}
+
+impl LastTwo {
+    fn first(each: Duration) -> LastTwo {
+        LastTwo { last: each, before: None, is_first: true }
+    }
+
+    fn then(self, each: Duration) -> LastTwo {
+        LastTwo { last: each, before: (!self.is_first).then_some(self.last), is_first: false }
+    }
+
+    /// The longer of the two: a short batch among long ones is not believed.
+    fn each(self) -> Duration {
+        self.before.map_or(self.last, |before| before.max(self.last))
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -202,15 +226,14 @@ impl<E> Pacer<E> {
         let factor = took.as_secs_f64() / expected.max(LEAST).as_secs_f64();
         for (like, _) in kinds {
             let each = self.cost(*like).mul_f64(factor).max(LEAST);
-            let known = self.known.entry(like.key).or_insert(each);
-            // Believes at once that it takes longer, and by and by that it takes less.
-            *known = if each > *known { each } else { *known - (*known - each) / 4 };
+            let known = self.known.get(&like.key).map_or_else(|| LastTwo::first(each), |known| known.then(each));
+            self.known.insert(like.key, known);
         }
     }
 
     /// What a command is expected to take; of one that is not known, two make half of the budget.
-    fn cost(&self, like: Likeness) -> Duration {
-        self.known.get(&like.key).copied().or(like.guess).unwrap_or(self.budget / 4).max(LEAST)
+    pub(crate) fn cost(&self, like: Likeness) -> Duration {
+        self.known.get(&like.key).map(|known| known.each()).or(like.guess).unwrap_or(self.budget / 4).max(LEAST)
     }
 }
 
@@ -255,7 +278,7 @@ mod tests {
             now += MS * count;
             pacer.ended(Some(now));
         }
-        assert!(pacer.known[&KERNEL.key] <= 2 * MS);
+        assert!(pacer.known[&KERNEL.key].each() <= 2 * MS);
         // With less to spend, fewer are in flight.
         while pacer.oldest().is_some() {
             pacer.ended(None);
@@ -302,11 +325,11 @@ mod tests {
         pacer.submitted(KERNEL, None, || now);
         pacer.submitted(OTHER, None, || now);
         pacer.drained(Some(5 * MS));
-        assert_eq!((pacer.known[&KERNEL.key], pacer.known[&OTHER.key]), (5 * MS / 2, 5 * MS / 2));
+        assert_eq!((pacer.known[&KERNEL.key].each(), pacer.known[&OTHER.key].each()), (5 * MS / 2, 5 * MS / 2));
         // By itself it takes longer, so the other one takes less.
         pacer.submitted(OTHER, None, || now);
         pacer.drained(Some(4 * MS));
-        assert_eq!(pacer.known[&OTHER.key], 4 * MS);
+        assert_eq!(pacer.known[&OTHER.key].each(), 4 * MS);
         for _ in 0..100 {
             pacer.submitted(KERNEL, None, || now);
             pacer.submitted(OTHER, None, || now);
@@ -314,7 +337,7 @@ mod tests {
             pacer.submitted(OTHER, None, || now);
             pacer.drained(Some(4 * MS));
         }
-        assert!(pacer.known[&KERNEL.key] < 3 * MS / 2, "{:?}", pacer.known);
+        assert!(pacer.known[&KERNEL.key].each() < 3 * MS / 2, "{:?}", pacer.known);
         assert_eq!((pacer.expected(), pacer.commands), (Duration::ZERO, 0));
     }
 
@@ -329,7 +352,7 @@ mod tests {
             pacer.submitted(like, None, || now);
         }
         pacer.drained(Some(MS / 5));
-        let kernel = pacer.known[&KERNEL.key];
+        let kernel = pacer.known[&KERNEL.key].each();
         assert!((MS / 6..=MS / 5).contains(&kernel), "{kernel:?}");
     }
 
@@ -342,7 +365,7 @@ mod tests {
             pacer.submitted(KERNEL, None, || now);
             pacer.drained(Some(took * MS));
         }
-        assert_eq!(pacer.known[&KERNEL.key], 100 * MS);
+        assert_eq!(pacer.known[&KERNEL.key].each(), 100 * MS);
         // Longer than the budget: one at a time, with another behind it.
         assert_eq!(fill(&mut pacer, KERNEL, 8 * MS, u32::MAX, now), (0, 2));
         pacer.drained(None);

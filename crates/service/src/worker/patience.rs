@@ -18,6 +18,7 @@ use tracing::{info, warn};
 
 use super::completion::Completion;
 use super::link::Link;
+use super::pending::Running;
 use super::start::VENDOR_STACK;
 use super::{build, compiler};
 use crate::board::Count;
@@ -81,24 +82,36 @@ struct Runs<E>(Vec<Run<E>>);
 struct Run<E> {
     /// Keeps its place in memory, so that no other event is taken for it, and not the event.
     event: Weak<E>,
+    number: u64,
     since: Instant,
     reported: bool,
 }
 
+impl<E> Run<E> {
+    fn is_of(&self, running: &Running<E>) -> bool {
+        std::ptr::eq(self.event.as_ptr(), Arc::as_ptr(&running.event))
+    }
+}
+
 impl<E> Runs<E> {
     /// These are running now. Returns for how long those have been that run for longer than `longest`, once for each.
-    fn look(&mut self, now: Instant, running: &[Arc<E>], longest: Duration) -> Vec<Duration> {
-        let is = |run: &Run<E>, event: &Arc<E>| std::ptr::eq(run.event.as_ptr(), Arc::as_ptr(event));
-        self.0.retain(|run| running.iter().any(|event| is(run, event)));
-        for event in running {
-            if !self.0.iter().any(|run| is(run, event)) {
-                self.0.push(Run { event: Arc::downgrade(event), since: now, reported: false });
-            }
-        }
+    fn look(&mut self, now: Instant, running: &[Running<E>], longest: Duration) -> Vec<Duration> {
+        let has_ended = |run: &&Run<E>| !running.iter().any(|one| run.is_of(one));
+        let first_ended = self.0.iter().filter(has_ended).map(|run| run.number).min();
+        self.0.retain(|run| running.iter().any(|one| run.is_of(one)));
         let mut overruns = Vec::new();
-        for run in self.0.iter_mut().filter(|run| !run.reported) {
+        for one in running {
+            let Some(run) = self.0.iter_mut().find(|run| run.is_of(one)) else {
+                let Running { event, number, .. } = one;
+                self.0.push(Run { event: Arc::downgrade(event), number: *number, since: now, reported: false });
+                continue;
+            };
+            // What came before it may have been what it waited for.
+            if !one.certain && first_ended.is_some_and(|first| first < run.number) {
+                run.since = now;
+            }
             let runs = now.saturating_duration_since(run.since);
-            if runs > longest {
+            if runs > longest && !run.reported {
                 run.reported = true;
                 overruns.push(runs);
             }
@@ -146,7 +159,8 @@ impl Patience {
                 self.end(&what, "longest_build", exit_code::BUILD_TOO_LONG);
             }
             if let Some(longest) = self.limits.longest_kernel {
-                let running: Vec<Arc<Event>> = self.completion.running().into_iter().filter(is_kernel).collect();
+                let mut running = self.completion.running();
+                running.retain(|one| is_kernel(&one.event));
                 for ran in runs.look(now, &running, longest) {
                     self.report(ran, longest);
                 }
@@ -184,7 +198,7 @@ fn rhythm(limits: &Limits) -> Option<Duration> {
 }
 
 /// Whether it is the event of a kernel. Some drivers have markers run while they wait.
-fn is_kernel(event: &Arc<Event>) -> bool {
+fn is_kernel(event: &Event) -> bool {
     let kind = event.info(CL_EVENT_COMMAND_TYPE).ok().and_then(|kind| info::number(&kind));
     kind.is_some_and(|kind| kind == u64::from(CL_COMMAND_NDRANGE_KERNEL) || kind == u64::from(CL_COMMAND_TASK))
 }
@@ -226,17 +240,35 @@ mod tests {
         let at = |seconds| begin + Duration::from_secs(seconds);
         let longest = Duration::from_secs(3);
         let mut runs = Runs(Vec::new());
+        let certain = |number, event: &Arc<u32>| Running { event: Arc::clone(event), number, certain: true };
         let long = Arc::new(1);
         for second in 0..=3 {
             // Another short one each time, perhaps where the last one was.
             let short = Arc::new(2);
-            assert!(runs.look(at(second), &[Arc::clone(&long), short], longest).is_empty());
+            assert!(runs.look(at(second), &[certain(5, &long), certain(second, &short)], longest).is_empty());
         }
-        assert_eq!(runs.look(at(4), &[Arc::clone(&long)], longest), [Duration::from_secs(4)]);
-        assert!(runs.look(at(5), &[Arc::clone(&long)], longest).is_empty());
+        assert_eq!(runs.look(at(4), &[certain(5, &long)], longest), [Duration::from_secs(4)]);
+        assert!(runs.look(at(5), &[certain(5, &long)], longest).is_empty());
         assert!(runs.look(at(6), &[], longest).is_empty() && runs.0.is_empty());
         // It is another run now.
-        assert!(runs.look(at(7), &[long], longest).is_empty());
+        assert!(runs.look(at(7), &[certain(5, &long)], longest).is_empty());
+    }
+
+    #[test]
+    fn a_kernel_that_may_have_waited_for_another_began_when_that_ended() {
+        let begin = Instant::now();
+        let at = |seconds| begin + Duration::from_secs(seconds);
+        let longest = Duration::from_secs(3);
+        let mut runs = Runs(Vec::new());
+        let uncertain = |number, event: &Arc<u32>| Running { event: Arc::clone(event), number, certain: false };
+        let (first, second, later) = (Arc::new(1), Arc::new(2), Arc::new(3));
+        let mut look = |seconds, running: &[_]| runs.look(at(seconds), running, longest);
+        assert!(look(0, &[uncertain(1, &first), uncertain(2, &second)]).is_empty());
+        assert!(look(2, &[uncertain(1, &first), uncertain(2, &second), uncertain(3, &later)]).is_empty());
+        // The second may have begun now. That the third ends says nothing of it.
+        assert!(look(3, &[uncertain(2, &second), uncertain(3, &later)]).is_empty());
+        assert!(look(5, &[uncertain(2, &second)]).is_empty());
+        assert_eq!(look(7, &[uncertain(2, &second)]), [Duration::from_secs(4)]);
     }
 
     #[test]

@@ -19,7 +19,7 @@ use std::thread;
 use std::time::Duration;
 
 use telecl_opencl::{ClError, Event};
-use telecl_sys::{CL_COMPLETE, CL_RUNNING};
+use telecl_sys::{CL_COMPLETE, CL_RUNNING, CL_SUBMITTED};
 
 use super::link::Link;
 use super::staging::Chunk;
@@ -28,6 +28,23 @@ use super::turns::Turns;
 
 /// What happens with the event and its final status, once, when a command has ended.
 type Ended = Box<dyn FnOnce(i32, &Arc<Event>) + Send>;
+
+/// A command that is running, as far as its driver tells. `E` is an event.
+#[derive(Clone, Debug)]
+pub(crate) struct Running<E> {
+    pub(crate) event: Arc<E>,
+    /// Those that were enqueued later have higher ones.
+    pub(crate) number: u64,
+    /// NVIDIA's driver (580) never says that a command is running. One that is not certain has been submitted, has no
+    /// other before it in its queue, and waits for no event of the program. It may wait for commands with lower numbers.
+    pub(crate) certain: bool,
+}
+
+/// The next command's number. A worker has one session.
+fn next_number() -> u64 {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    LAST.fetch_add(1, Ordering::Relaxed)
+}
 
 /// Notices the end of the commands of one queue.
 #[derive(Clone, Debug)]
@@ -59,7 +76,8 @@ impl Ends {
         match self {
             Ends::InOrder(lane) => {
                 let place = lane.commands.load(Ordering::Relaxed);
-                lane.push(Turn { event: Arc::clone(event), weight, place, ended: Box::new(ended) });
+                let number = next_number();
+                lane.push(Turn { event: Arc::clone(event), weight, number, place, ended: Box::new(ended) });
             }
             Ends::OutOfOrder(loose) => loose.on_end(event, ended),
         }
@@ -159,7 +177,8 @@ pub(crate) struct Lane {
     state: Mutex<LaneState>,
     wake: Condvar,
     lanes: Lanes,
-    /// Whether an event's status tells of every failure. Intel's runtime (2026) tells of some only those who wait.
+    /// Whether an event's status tells of every failure: that of NVIDIA's driver. Intel's runtime (2026) tells of some only
+    /// those who wait.
     candid: bool,
     /// How many turns have been taken: who looks twice and finds the same knows that nobody cares.
     taken: AtomicU64,
@@ -182,8 +201,8 @@ struct LaneState {
     /// Memory of commands without an event, with the place of each.
     kept: VecDeque<(u64, Chunk)>,
     walker: Walker,
-    /// The command that the lane's thread waits for.
-    awaited: Weak<Event>,
+    /// The command that the lane's thread waits for, its number and its place.
+    awaited: Option<(Weak<Event>, u64, u64)>,
     closed: bool,
 }
 
@@ -200,6 +219,7 @@ enum Walker {
 struct Turn {
     event: Arc<Event>,
     weight: Weight,
+    number: u64,
     /// How many commands the queue had been given with this one.
     place: u64,
     /// May own memory that the device uses until then.
@@ -322,7 +342,7 @@ impl Lanes {
     }
 
     /// The commands that are running: one of each lane at most.
-    pub(crate) fn running(&self) -> Vec<Arc<Event>> {
+    pub(crate) fn running(&self) -> Vec<Running<Event>> {
         let mut running = Vec::new();
         self.each(|lane| running.extend(lane.running()));
         running
@@ -378,15 +398,20 @@ impl Lane {
     }
 
     /// The first command that has not ended, if it is running.
-    fn running(&self) -> Option<Arc<Event>> {
+    fn running(&self) -> Option<Running<Event>> {
         let status = |event: &Arc<Event>| event.status().unwrap_or_else(ClError::code);
-        let awaited = self.lock().awaited.upgrade().filter(|event| status(event) > CL_COMPLETE);
+        let awaited = self.lock().awaited.clone();
+        let awaited = awaited.and_then(|(event, number, place)| Some((event.upgrade()?, number, place)));
         // Not known is not ended, but not running either.
-        let first = awaited.or_else(|| {
+        let first = awaited.filter(|(event, ..)| status(event) > CL_COMPLETE).or_else(|| {
             let state = self.lock();
-            state.turns.iter().find(|turn| turn.status() > CL_COMPLETE).map(|turn| Arc::clone(&turn.event))
+            let turn = state.turns.iter().find(|turn| turn.status() > CL_COMPLETE)?;
+            Some((Arc::clone(&turn.event), turn.number, turn.place))
         });
-        first.filter(|event| status(event) == CL_RUNNING)
+        let (event, number, place) = first?;
+        let is_free = place <= self.free_until.load(Ordering::SeqCst);
+        let certain = is_certain(status(&event), self.candid && is_free)?;
+        Some(Running { event, number, certain })
     }
 
     /// How many of the first turns have ended with the status that goes with it.
@@ -512,7 +537,7 @@ impl Lane {
                 }
                 continue;
             };
-            state.awaited = Arc::downgrade(&turn.event);
+            state.awaited = Some((Arc::downgrade(&turn.event), turn.number, turn.place));
             drop(state);
             let mut status = turn.status();
             while status > CL_COMPLETE {
@@ -553,10 +578,22 @@ impl Drop for Lane {
     }
 }
 
+/// Whether a command with this status is certain to run; none if it does not. `may_run` says that one that was submitted
+/// may.
+fn is_certain(status: i32, may_run: bool) -> Option<bool> {
+    match status {
+        CL_RUNNING => Some(true),
+        CL_SUBMITTED if may_run => Some(false),
+        _ => None,
+    }
+}
+
 /// The commands of one out-of-order queue.
 #[derive(Clone, Debug)]
 pub(crate) struct Loose {
     pending: Pending,
+    /// As that of [`Lane`].
+    candid: bool,
     turns: Arc<Turns>,
     /// Its lock is held for a few lines, and that of the device's turns is taken meanwhile.
     blocked: Arc<Mutex<Blocked>>,
@@ -571,8 +608,8 @@ struct Blocked {
 }
 
 impl Loose {
-    pub(crate) fn new(pending: Pending, turns: Arc<Turns>) -> Loose {
-        Loose { pending, turns, blocked: Arc::default() }
+    pub(crate) fn new(pending: Pending, candid: bool, turns: Arc<Turns>) -> Loose {
+        Loose { pending, candid, turns, blocked: Arc::default() }
     }
 
     fn on_end(&self, event: &Arc<Event>, ended: impl FnOnce(i32, &Arc<Event>) + Send + 'static) {
@@ -588,7 +625,8 @@ impl Loose {
             }
         }
         let loose = self.clone();
-        self.pending.on_end(event, move |status, event| {
+        let may_run = self.candid.then(|| Arc::clone(&counts));
+        self.pending.on_end(event, may_run, move |status, event| {
             ended(status, event);
             loose.end(&counts);
         });
@@ -640,13 +678,22 @@ struct List {
 /// One command, and what to do when it has ended.
 struct Wait {
     event: Arc<Event>,
+    number: u64,
+    /// Of a driver that never says that a command is running: whether it waits for no event of the program.
+    may_run: Option<Arc<AtomicBool>>,
     /// Taken by whoever notices first. It may own memory that the device uses until then.
     ended: Mutex<Option<Ended>>,
 }
 
 impl Pending {
-    fn on_end(&self, event: &Arc<Event>, ended: impl FnOnce(i32, &Arc<Event>) + Send + 'static) {
-        let wait = Arc::new(Wait { event: Arc::clone(event), ended: Mutex::new(Some(Box::new(ended))) });
+    fn on_end(
+        &self,
+        event: &Arc<Event>,
+        may_run: Option<Arc<AtomicBool>>,
+        ended: impl FnOnce(i32, &Arc<Event>) + Send + 'static,
+    ) {
+        let ended: Mutex<Option<Ended>> = Mutex::new(Some(Box::new(ended)));
+        let wait = Arc::new(Wait { event: Arc::clone(event), number: next_number(), may_run, ended });
         self.lock().add(Arc::downgrade(&wait));
         let called = Arc::clone(&wait);
         if event.on_status(CL_COMPLETE, Box::new(move |status| called.end(status))).is_err() {
@@ -674,10 +721,9 @@ impl Pending {
     }
 
     /// The commands that are running.
-    pub(crate) fn running(&self) -> Vec<Arc<Event>> {
+    pub(crate) fn running(&self) -> Vec<Running<Event>> {
         let waits: Vec<Arc<Wait>> = self.lock().waits.iter().filter_map(Weak::upgrade).collect();
-        let running = |wait: &Arc<Wait>| wait.event.status() == Ok(CL_RUNNING);
-        waits.iter().filter(|wait| running(wait)).map(|wait| Arc::clone(&wait.event)).collect()
+        waits.iter().filter_map(|wait| wait.running()).collect()
     }
 
     /// Whether there is something to sweep, as far as that is known without looking.
@@ -707,6 +753,12 @@ impl Wait {
         if let Some(ended) = ended {
             ended(status, &self.event);
         }
+    }
+
+    fn running(&self) -> Option<Running<Event>> {
+        let may_run = self.may_run.as_ref().is_some_and(|may_run| may_run.load(Ordering::SeqCst));
+        let certain = is_certain(self.event.status().ok()?, may_run)?;
+        Some(Running { event: Arc::clone(&self.event), number: self.number, certain })
     }
 
     fn is_over(&self) -> bool {

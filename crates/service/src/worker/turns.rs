@@ -30,6 +30,9 @@ pub(crate) struct Turns {
     asleep: AtomicBool,
     /// Whether the executor has a command that waits for the next turn.
     wanting: AtomicBool,
+    /// Whether it has one that waits for the end of another of the session: it would be wrong to say that the device rests
+    /// when that has ended.
+    holding: AtomicBool,
     /// The era of the broker that knows that; 0 if none does.
     asked: AtomicU64,
     /// When the executor last had nothing to run, in its turn.
@@ -68,6 +71,7 @@ impl Turns {
             drained: Condvar::new(),
             asleep: AtomicBool::new(false),
             wanting: AtomicBool::new(false),
+            holding: AtomicBool::new(false),
             asked: AtomicU64::new(0),
             rested: AtomicU64::new(0),
             telling: Mutex::default(),
@@ -149,6 +153,7 @@ impl Turns {
 
     /// The executor has nothing to do, and may sleep. It looks after the turn itself until this is called.
     pub(crate) fn fall_asleep(&self) {
+        self.let_go();
         self.asleep.store(true, Ordering::SeqCst);
         if !self.is_active() {
             self.note_rest();
@@ -163,10 +168,23 @@ impl Turns {
         }
     }
 
+    /// The executor has a command that is to go as soon as another one has ended.
+    pub(crate) fn hold(&self) {
+        self.holding.store(true, Ordering::SeqCst);
+    }
+
+    /// … and has it no more.
+    pub(crate) fn let_go(&self) {
+        if self.holding.load(Ordering::Relaxed) {
+            self.holding.store(false, Ordering::SeqCst);
+        }
+    }
+
     /// Nothing is under way: what is not needed goes back.
     fn rest(&self) {
         loop {
             let changed = match self.standing() {
+                Standing::Alone if self.holding.load(Ordering::SeqCst) => return,
                 Standing::Alone => self.word().change(Standing::Alone, Standing::Resting),
                 standing @ (Standing::Slice | Standing::Stop) if self.asleep.load(Ordering::SeqCst) => {
                     self.give_back(standing)
