@@ -54,6 +54,21 @@ impl TlsError {
     pub fn is_timeout(&self) -> bool {
         matches!(self, TlsError::Io(error) if matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock))
     }
+
+    /// Why a service has no encrypted connection with a driver, in a word.
+    pub fn code(&self) -> &'static str {
+        use rustls::PeerIncompatible::{SupportedVersionsExtensionRequired, Tls12NotOfferedOrEnabled};
+        match self {
+            TlsError::Handshake(rustls::Error::PeerIncompatible(
+                SupportedVersionsExtensionRequired | Tls12NotOfferedOrEnabled,
+            )) => "tls_downgrade",
+            TlsError::Handshake(rustls::Error::AlertReceived(_)) => "tls_ended_by_driver",
+            TlsError::Handshake(rustls::Error::NoApplicationProtocol) => "tls_other_protocol",
+            // What was recorded, or changed on its way, does not fit the keys of this handshake.
+            TlsError::Handshake(rustls::Error::DecryptError) => "tls_replayed",
+            _ => "tls",
+        }
+    }
 }
 
 /// AES first where processors have instructions for it; 128 bits are as good as 256 for keys of one connection, and faster.
