@@ -79,7 +79,7 @@ impl Pest {
 
     /// Whether it had to connect.
     fn go_on(&mut self, address: &str, hello: &[u8]) -> bool {
-        let gone = self.stream.as_mut().is_none_or(|stream| match stream.read(&mut [0; 64]) {
+        let gone = self.stream.as_mut().is_none_or(|stream| match stream.read(&mut [0; 16 << 10]) {
             Ok(0) => true,
             Ok(_) => false,
             Err(error) => error.kind() != ErrorKind::WouldBlock,
