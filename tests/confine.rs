@@ -14,6 +14,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 use seccompiler::{SeccompAction, SeccompFilter};
@@ -23,6 +24,9 @@ use tempfile::TempDir;
 const EPERM: &str = "-1";
 const EACCES: &str = "-13";
 const ENOMEM: &str = "-12";
+
+/// What a kernel takes that is compiled for the first time, on a busy machine.
+const A_WHILE: Duration = Duration::from_secs(60);
 
 /// Somebody who is not root and has no other process.
 const SOMEBODY: u32 = 1_900_500_000;
@@ -71,7 +75,7 @@ impl Place {
 
     /// What a kernel comes to.
     fn attempt(&self, case: &str, target: &str) -> Attempt {
-        let ended = run(self.command(case, target), SOON).unwrap();
+        let ended = run(self.command(case, target), A_WHILE).unwrap();
         assert!(ended.success(), "{ended}\n{}", self.service.log());
         Attempt::new(&ended)
     }
@@ -79,7 +83,7 @@ impl Place {
     /// A session that stays.
     fn stays(&self, case: &str, line: &str) -> (Running, String) {
         let mut running = Running::start(self.command(case, "")).unwrap();
-        let line = running.expect_line_with(line, SOON);
+        let line = running.expect_line_with(line, A_WHILE);
         (running, line)
     }
 }

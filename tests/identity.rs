@@ -234,7 +234,7 @@ fn certificates_of_another_ca_are_refused_on_both_sides() {
     // The driver does not know the service, and tells it nothing.
     let token = desk.path("red.token");
     let flags = ["--ca", &other, "--token", &token];
-    desk.assert_refused(&service, &flags, "tls", "was not signed by the CA in");
+    desk.assert_refused(&service, &flags, "tls_ended_by_driver", "was not signed by the CA in");
     // Nor does one that has nothing to know it by.
     let before = desk.audit().len();
     let ended = desk.devices(&service, &["--token", &token]);
@@ -307,8 +307,40 @@ fn what_was_recorded_is_worth_nothing() {
         replayed.write_all(&recorded).unwrap();
         let _ = replayed.read_to_end(&mut Vec::new());
         let line = desk.audited(before);
-        assert_eq!((line["outcome"].as_str(), line["reason"].as_str()), (Some("refused"), Some("tls")), "{line}");
+        let seen = (line["outcome"].as_str(), line["reason"].as_str());
+        assert_eq!(seen, (Some("refused"), Some("tls_replayed")), "{line}");
     }
+    service.stop().unwrap();
+}
+
+/// The first words of somebody who speaks TLS 1.2 and nothing newer.
+fn old_hello() -> Vec<u8> {
+    let suites = [0xC0, 0x2F, 0xC0, 0x30];
+    let extensions = [
+        // Groups: x25519. Signatures: ECDSA and RSA-PSS with SHA-256.
+        &[0, 10, 0, 4, 0, 2, 0, 29][..],
+        &[0, 13, 0, 6, 0, 4, 4, 3, 8, 4],
+    ]
+    .concat();
+    let hello =
+        [&[3, 3][..], &[7; 32], &[0], &[0, 4], &suites, &[1, 0], &[0, extensions.len() as u8], &extensions].concat();
+    let message = [&[1, 0, 0, hello.len() as u8][..], &hello].concat();
+    [&[22, 3, 1, 0, message.len() as u8][..], &message].concat()
+}
+
+#[test]
+fn an_older_tls_is_refused() {
+    let desk = Desk::new();
+    let service = desk.service();
+    let mut old = TcpStream::connect(service.address()).unwrap();
+    old.set_read_timeout(Some(SOON)).unwrap();
+    old.write_all(&old_hello()).unwrap();
+    let mut answer = Vec::new();
+    let _ = old.read_to_end(&mut answer);
+    // A fatal alert: the version is not taken.
+    assert!(answer.ends_with(&[2, 70]), "{answer:?}");
+    let line = desk.audited(0);
+    assert_eq!((line["outcome"].as_str(), line["reason"].as_str()), (Some("refused"), Some("tls_downgrade")), "{line}");
     service.stop().unwrap();
 }
 

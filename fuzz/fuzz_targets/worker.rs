@@ -10,6 +10,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::Once;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use fuzz::play::{self, Step};
@@ -53,8 +54,19 @@ fn prepare() {
     share_counters();
 }
 
+/// libFuzzer counts sessions; this is what they come to.
+fn count_messages(messages: usize) {
+    const STEP: usize = 100_000;
+    static PLAYED: AtomicUsize = AtomicUsize::new(0);
+    let before = PLAYED.fetch_add(messages, Ordering::Relaxed);
+    if before / STEP != (before + messages) / STEP {
+        eprintln!("{} messages played", before + messages);
+    }
+}
+
 fn play_session(input: &[u8]) {
     let script = play::script(input);
+    count_messages(script.messages);
     let (ours, theirs) = UnixStream::pair().expect("a pair of sockets");
     let (host, channel) = Host::new(play::DEVICES.to_vec()).expect("a channel");
     let theirs = OwnedFd::from(theirs);

@@ -1,5 +1,5 @@
-/* The program in the tests of services that are restarted (tests/restart.rs): computes for TELECL_TEST_SECONDS and checks
- * everything. Whatever happens to the service meanwhile must not be noticed. */
+/* The program in the tests of services that are restarted (tests/restart.rs): computes for TELECL_TEST_SECONDS, or until
+ * there is a file TELECL_TEST_STOP, and checks everything. Whatever happens to the service meanwhile must not be noticed. */
 #include "common.h"
 #include "../../include/telecl.h"
 
@@ -58,9 +58,10 @@ CASE_TELECL_ONLY(works_for_a_while) {
     for (size_t i = 0; i < count; i++) kept[i] = draw(&state);
     cl_mem lasting = MADE(clCreateBuffer(context, CL_MEM_COPY_HOST_PTR, count * 4, kept, &err));
     cl_kernel kernel = kernel_with(1664525u);
+    const char *stop = getenv("TELECL_TEST_STOP");
     double until = seconds() + length;
     int round = 0;
-    for (; seconds() < until; round++) {
+    for (; round <= 2 || (stop ? access(stop, F_OK) != 0 : seconds() < until); round++) {
         uint32_t factor = 1664525u + 2 * (uint32_t)(round - round % 5);
         if (round && round % 5 == 0) {
             OK(clReleaseKernel(kernel));
@@ -85,7 +86,6 @@ CASE_TELECL_ONLY(works_for_a_while) {
         if (round == 0) say("ready");
     }
     check(lasting, kept, got, count, "the lasting buffer", round);
-    NEED(round > 2, "only %d rounds", round);
     say("right");
 }
 

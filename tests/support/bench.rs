@@ -60,9 +60,14 @@ impl Bench {
 
     /// The service computes for the next client, over each link.
     pub fn assert_serves(&self, service: &mut Service) {
+        self.assert_serves_within(service, SOON);
+    }
+
+    /// The same beside others, who have the processors too.
+    pub fn assert_serves_within(&self, service: &mut Service, limit: Duration) {
         for link in Link::ALL {
             assert!(service.ended().is_none(), "the service died\n{}", service.log());
-            let ended = run(self.command(service, link, "use_once"), SOON).unwrap_or_else(|error| panic!("{error}"));
+            let ended = run(self.command(service, link, "use_once"), limit).unwrap_or_else(|error| panic!("{error}"));
             assert_eq!(ended.stdout, "served\n", "the next client was not served: {ended}\n{}", service.log());
             assert!(ended.success(), "{ended}");
             assert_eq!(service.check_link(ended.id, link), Ok(1));

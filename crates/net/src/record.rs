@@ -8,14 +8,21 @@
 //! of the type [`NEXT_KEY`], and both sides go on with the next key. TLS has a message for that too, but its next key
 //! comes from a secret that rustls keeps for itself. Ours comes from the exporter of the same handshake.
 
+mod direct;
+mod open;
+mod seal;
+
 use std::fmt;
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use ring::aead::{self, Aad, LessSafeKey, Nonce, UnboundKey};
+use ring::aead::{self, LessSafeKey, Nonce, UnboundKey};
 use ring::hmac;
 use rustls::ConnectionTrafficSecrets;
 use telecl_wire::{Field, Reader};
+
+pub(crate) use open::{Opened, Opener};
+pub(crate) use seal::Sealer;
 
 /// The most plaintext in a record.
 const PLAIN: usize = 16 << 10;
@@ -31,6 +38,9 @@ const LONGEST: usize = HEAD + PLAIN + 256;
 
 /// What every record costs besides its plaintext.
 pub(crate) const OVERHEAD: usize = HEAD + TAIL;
+
+/// A record with as much plaintext as it can have, and no padding.
+pub(crate) const FULL: usize = PLAIN + OVERHEAD;
 
 /// Records that are sealed before a system call, and room for as many that are received by one.
 const BATCH: usize = 8;
@@ -192,231 +202,6 @@ impl Crypt {
     }
 }
 
-/// The sending half.
-pub(crate) struct Sealer {
-    key: Key,
-    most_records: u64,
-    /// Records that are ready, of which the first `sent` bytes have left.
-    ready: Vec<u8>,
-    sent: usize,
-}
-
-impl Sealer {
-    fn new(key: Key) -> Sealer {
-        Sealer { key, most_records: MOST_RECORDS, ready: Vec::new(), sent: 0 }
-    }
-
-    /// Whether everything that was sealed has left.
-    pub(crate) fn is_clear(&self) -> bool {
-        self.sent == self.ready.len()
-    }
-
-    /// What is still to leave.
-    pub(crate) fn unsent(&self) -> &[u8] {
-        &self.ready[self.sent..]
-    }
-
-    /// So much of it has left.
-    pub(crate) fn advance(&mut self, bytes: usize) {
-        self.sent += bytes;
-    }
-
-    /// Seals some of the two, and shortens them by it. Everything before must have left.
-    pub(crate) fn seal(&mut self, first: &mut &[u8], second: &mut &[u8]) -> io::Result<usize> {
-        self.ready.clear();
-        self.sent = 0;
-        let mut sealed = 0;
-        for _ in 0..BATCH {
-            if first.is_empty() && second.is_empty() {
-                break;
-            }
-            if self.key.sequence >= self.most_records {
-                self.seal_record(NEXT_KEY, &[], &[])?;
-                self.key.advance()?;
-            }
-            let head = first.len().min(PLAIN);
-            let tail = second.len().min(PLAIN - head);
-            self.seal_record(APPLICATION_DATA, &first[..head], &second[..tail])?;
-            (*first, *second) = (&first[head..], &second[tail..]);
-            sealed += head + tail;
-        }
-        Ok(sealed)
-    }
-
-    fn seal_record(&mut self, kind: u8, first: &[u8], second: &[u8]) -> io::Result<()> {
-        let length = u16::try_from(first.len() + second.len() + TAIL).map_err(io::Error::other)?;
-        let [high, low] = length.to_be_bytes();
-        let head = [APPLICATION_DATA, 3, 3, high, low];
-        self.ready.extend_from_slice(&head);
-        let start = self.ready.len();
-        self.ready.extend_from_slice(first);
-        self.ready.extend_from_slice(second);
-        self.ready.push(kind);
-        let nonce = self.key.nonce();
-        let tag = self.key.aead.seal_in_place_separate_tag(nonce, Aad::from(head), &mut self.ready[start..]);
-        let tag = tag.map_err(|_| broken("a record could not be sealed"))?;
-        self.ready.extend_from_slice(tag.as_ref());
-        Ok(())
-    }
-}
-
-/// What there is to receive.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Opened {
-    /// So many bytes.
-    Bytes(usize),
-    /// Nothing before so many more bytes have come.
-    Needs(usize),
-    /// The peer has said that nothing follows.
-    End,
-}
-
-/// The receiving half.
-pub(crate) struct Opener {
-    key: Key,
-    buffer: Vec<u8>,
-    /// Where plaintext is that nobody has taken yet.
-    plain: std::ops::Range<usize>,
-    /// Where records are, whole and not, that have not been opened.
-    raw: std::ops::Range<usize>,
-    empty: u32,
-    ended: bool,
-    /// Why nothing more can be opened.
-    failed: Option<(io::ErrorKind, String)>,
-}
-
-impl Opener {
-    fn new(key: Key) -> Opener {
-        Opener { key, buffer: Vec::new(), plain: 0..0, raw: 0..0, empty: 0, ended: false, failed: None }
-    }
-
-    /// Whether something can be taken without receiving.
-    pub(crate) fn has_some(&self) -> bool {
-        let more = || self.ended || self.failed.is_some() || matches!(self.whole(), Ok(Ok(_)) | Err(_));
-        !self.plain.is_empty() || more()
-    }
-
-    /// Takes what there is, up to the size of `target`.
-    pub(crate) fn take(&mut self, target: &mut [u8]) -> io::Result<Opened> {
-        let mut taken = 0;
-        loop {
-            let n = self.plain.len().min(target.len() - taken);
-            target[taken..taken + n].copy_from_slice(&self.buffer[self.plain.start..self.plain.start + n]);
-            (self.plain.start, taken) = (self.plain.start + n, taken + n);
-            if taken == target.len() && taken > 0 {
-                return Ok(Opened::Bytes(taken));
-            }
-            match self.advance() {
-                Ok(Opened::Bytes(_)) => {}
-                // What came before is not lost; the next to ask hears of this.
-                _ if taken > 0 => return Ok(Opened::Bytes(taken)),
-                other => return other,
-            }
-        }
-    }
-
-    /// The next record, if nothing has gone wrong before.
-    fn advance(&mut self) -> io::Result<Opened> {
-        if self.ended {
-            return Ok(Opened::End);
-        }
-        if let Some((kind, reason)) = &self.failed {
-            return Err(io::Error::new(*kind, reason.clone()));
-        }
-        self.open_next().inspect_err(|error| self.failed = Some((error.kind(), error.to_string())))
-    }
-
-    /// Room for what is received, from `least` to as much as there is.
-    pub(crate) fn room(&mut self, least: usize) -> &mut [u8] {
-        if self.buffer.is_empty() {
-            self.buffer.resize(BATCH * (PLAIN + OVERHEAD), 0);
-        }
-        if self.buffer.len() - self.raw.end < least || self.raw.is_empty() {
-            // All plaintext has been taken before anybody asks for more.
-            self.buffer.copy_within(self.raw.clone(), 0);
-            (self.raw, self.plain) = (0..self.raw.len(), 0..0);
-        }
-        &mut self.buffer[self.raw.end..]
-    }
-
-    /// So many bytes have been put there.
-    pub(crate) fn received(&mut self, bytes: usize) {
-        self.raw.end += bytes;
-    }
-
-    /// How many bytes of records wait for more.
-    pub(crate) fn waiting(&self) -> usize {
-        self.raw.len()
-    }
-
-    /// Puts plaintext before what there is; `None` if records wait that have not been opened, or it is too much.
-    pub(crate) fn put_back(&mut self, plain: &[u8]) -> Option<()> {
-        let all = [plain, &self.buffer[self.plain.clone()]].concat();
-        self.raw.is_empty().then(|| self.room(0))?.get_mut(..all.len())?.copy_from_slice(&all);
-        (self.plain, self.raw) = (0..all.len(), all.len()..all.len());
-        Some(())
-    }
-
-    /// How long the record is that comes next, or how much of it is missing.
-    fn whole(&self) -> io::Result<Result<usize, usize>> {
-        let raw = &self.buffer[self.raw.clone()];
-        let Some(head) = raw.first_chunk::<HEAD>() else { return Ok(Err(HEAD - raw.len())) };
-        let length = HEAD + usize::from(u16::from_be_bytes([head[3], head[4]]));
-        if head[0] != APPLICATION_DATA || !(HEAD + TAIL..=LONGEST).contains(&length) {
-            return Err(broken("the peer sent something that is no encrypted record"));
-        }
-        Ok(if raw.len() < length { Err(length - raw.len()) } else { Ok(length) })
-    }
-
-    /// Opens a record.
-    fn open_next(&mut self) -> io::Result<Opened> {
-        let length = match self.whole()? {
-            Ok(length) => length,
-            Err(missing) => return Ok(Opened::Needs(missing)),
-        };
-        let record = self.raw.start..self.raw.start + length;
-        let (head, sealed) = self.buffer[record.clone()].split_at_mut(HEAD);
-        let head: [u8; HEAD] = (&*head).try_into().map_err(io::Error::other)?;
-        let nonce = self.key.nonce();
-        let opened = self.key.aead.open_in_place(nonce, Aad::from(head), sealed);
-        let opened =
-            opened.map_err(|_| broken("a record of the peer was changed on its way, or is not the next one"))?;
-        // Behind the content its type, and then as many zeros as the peer likes.
-        let end = opened.iter().rposition(|byte| *byte != 0);
-        let end = end.ok_or_else(|| broken("the peer sent a record without a type"))?;
-        let (kind, content) = (opened[end], record.start + HEAD..record.start + HEAD + end);
-        self.raw.start = record.end;
-        self.empty = if content.is_empty() { self.empty + 1 } else { 0 };
-        match kind {
-            APPLICATION_DATA if self.empty <= MOST_EMPTY => {
-                self.plain = content;
-                Ok(Opened::Bytes(end))
-            }
-            NEXT_KEY if content.is_empty() => {
-                self.key.advance()?;
-                self.empty = 0;
-                Ok(Opened::Bytes(0))
-            }
-            ALERT => self.alert(content),
-            _ => Err(broken("the peer sent a kind of record that is not expected here")),
-        }
-    }
-
-    fn alert(&mut self, content: std::ops::Range<usize>) -> io::Result<Opened> {
-        match self.buffer[content] {
-            [_, 0] => {
-                self.ended = true;
-                Ok(Opened::End)
-            }
-            [_, code] => Err(io::Error::new(
-                io::ErrorKind::ConnectionAborted,
-                format!("the peer ended the connection: {:?}", rustls::AlertDescription::from(code)),
-            )),
-            _ => Err(broken("the peer sent an alert of the wrong length")),
-        }
-    }
-}
-
 fn broken(what: &'static str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what)
 }
@@ -470,6 +255,101 @@ mod tests {
                 assert_eq!(sealed.len(), bytes.len() + bytes.len().div_ceil(PLAIN) * OVERHEAD);
                 assert_eq!(feed(&mut opener, &sealed, step).unwrap(), bytes, "{suite:?} {step}");
             }
+        }
+    }
+
+    /// As [`feed`], where everything that is wanted is known beforehand, as of a large payload.
+    fn feed_directly(opener: &mut Opener, mut bytes: &[u8], target: &mut [u8], step: usize) -> io::Result<usize> {
+        let mut filled = 0;
+        while filled < target.len() {
+            let direct = opener.open_directly(&mut target[filled..], |places| {
+                let mut received = 0;
+                for place in places {
+                    let n = place.len().min(bytes.len()).min(step - received);
+                    place[..n].copy_from_slice(&bytes[..n]);
+                    (bytes, received) = (&bytes[n..], received + n);
+                }
+                Ok(received)
+            })?;
+            match direct {
+                Some(0) => break,
+                Some(n) => filled += n,
+                None => match opener.take(&mut target[filled..])? {
+                    Opened::Bytes(n) => filled += n,
+                    Opened::End => break,
+                    Opened::Needs(_) if bytes.is_empty() => break,
+                    Opened::Needs(least) => {
+                        let room = opener.room(least);
+                        let n = least.min(bytes.len());
+                        room[..n].copy_from_slice(&bytes[..n]);
+                        opener.received(n);
+                        bytes = &bytes[n..];
+                    }
+                },
+            }
+        }
+        Ok(filled)
+    }
+
+    #[test]
+    fn what_is_wanted_is_opened_where_it_belongs_however_it_arrives() {
+        let bytes: Vec<u8> = (0..500_000u32).map(|i| (i % 251) as u8).collect();
+        for suite in [Suite::Aes128Gcm, Suite::ChaCha20Poly1305] {
+            for step in [3, 1000, HEAD, FULL - 1, FULL, FULL + HEAD, 3 * FULL + 20_000, usize::MAX / 2] {
+                for first in [0, 1, 40, PLAIN - 1, PLAIN] {
+                    let (mut sealer, mut opener) = pair(suite);
+                    sealer.most_records = 20;
+                    let sealed = [seal(&mut sealer, &bytes[..first]), seal(&mut sealer, &bytes[first..])].concat();
+                    let mut target = vec![0; bytes.len()];
+                    assert_eq!(feed_directly(&mut opener, &sealed, &mut target, step).unwrap(), bytes.len());
+                    assert!(target == bytes, "{suite:?} {step} {first}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn records_that_are_not_as_expected_are_understood_where_content_was_to_be() {
+        let full = |kind: u8, len: usize| {
+            let (mut sealer, _) = pair(Suite::Aes128Gcm);
+            sealer.seal_record(APPLICATION_DATA, &[1; PLAIN], &[]).unwrap();
+            // As long as a full one, but padded.
+            let content = [&vec![2; len][..], &[kind], &vec![0; PLAIN - 1 - len]].concat();
+            sealer.seal_record(0, &content, &[]).unwrap();
+            sealer.seal_record(APPLICATION_DATA, &[3; PLAIN], &[]).unwrap();
+            sealer.unsent().to_vec()
+        };
+        for len in [0, 1, 1000, PLAIN - 1] {
+            let (_, mut opener) = pair(Suite::Aes128Gcm);
+            let mut target = vec![9; 2 * PLAIN + len];
+            let filled = feed_directly(&mut opener, &full(APPLICATION_DATA, len), &mut target, usize::MAX / 2);
+            assert_eq!(filled.unwrap(), target.len());
+            assert!(target == [vec![1; PLAIN], vec![2; len], vec![3; PLAIN]].concat(), "{len}");
+        }
+        let mut target = vec![9; 4 * PLAIN];
+        let (_, mut opener) = pair(Suite::Aes128Gcm);
+        let error = feed_directly(&mut opener, &full(ALERT, 2), &mut target, usize::MAX / 2).unwrap_err();
+        assert!(error.to_string().contains("ended the connection"), "{error}");
+        assert!(target[..PLAIN] == [1; PLAIN]);
+        let (_, mut opener) = pair(Suite::Aes128Gcm);
+        assert!(feed_directly(&mut opener, &full(22, 5), &mut target, usize::MAX / 2).is_err());
+        assert!(opener.take(&mut target).is_err(), "nothing comes after a mistake");
+    }
+
+    #[test]
+    fn a_record_that_was_changed_is_noticed_where_it_belongs() {
+        let (mut sealer, _) = pair(Suite::Aes256Gcm);
+        let sealed = seal(&mut sealer, &[7; 3 * PLAIN]);
+        for at in [0, 3, 4, HEAD, HEAD + PLAIN, FULL - 1, FULL, FULL + HEAD, FULL + 9000, 2 * FULL - 17, 2 * FULL - 1] {
+            let (_, mut opener) = pair(Suite::Aes256Gcm);
+            let (mut changed, mut target) = (sealed.clone(), vec![0; 4 * PLAIN]);
+            changed[at] ^= 1;
+            let good = at / FULL * PLAIN;
+            let filled = feed_directly(&mut opener, &changed, &mut target, usize::MAX / 2);
+            assert!(filled.as_ref().map_or(true, |filled| *filled == good), "{at}: {filled:?}");
+            // A longer record waits for more that never comes.
+            let wrong_length = at % FULL == 3 || at % FULL == 4;
+            assert!(filled.is_err() || wrong_length, "{at}");
         }
     }
 

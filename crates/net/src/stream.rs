@@ -242,16 +242,21 @@ impl Stream {
     /// waited for.
     fn open(&self, opener: &mut Opener, target: &mut [u8], fetch: Fetch) -> io::Result<Option<usize>> {
         loop {
+            if fetch == Fetch::All
+                && let Some(n) = opener.open_directly(target, |places| self.receive_into(places))?
+            {
+                return Ok(Some(n));
+            }
             let missing = match opener.take(target)? {
                 Opened::Bytes(n) => return Ok(Some(n)),
                 Opened::End => return Ok(Some(0)),
                 Opened::Needs(missing) => missing,
             };
-            let waiting = opener.waiting();
+            let (waiting, appetite) = (opener.waiting(), opener.appetite().max(missing));
             let room = opener.room(missing);
             let (most, flags) = match fetch {
-                Fetch::Some => (room.len(), RecvFlags::empty()),
-                Fetch::Now => (room.len(), RecvFlags::DONTWAIT),
+                Fetch::Some => (appetite, RecvFlags::empty()),
+                Fetch::Now => (appetite, RecvFlags::DONTWAIT),
                 // Records of so much plaintext are not shorter than this, so all of it will come.
                 Fetch::All => ((target.len() + OVERHEAD).saturating_sub(waiting).max(missing), RecvFlags::WAITALL),
                 Fetch::Until(deadline) => {
@@ -263,9 +268,25 @@ impl Stream {
             match receive_some(&self.fd, &mut room[..most], flags) {
                 // Without the word that nothing follows; the frames say whether something is missing.
                 Ok(0) => return Ok(Some(0)),
-                Ok(n) => opener.received(n),
+                Ok(n) => {
+                    if matches!(fetch, Fetch::Some | Fetch::Now) {
+                        opener.fed(n);
+                    }
+                    opener.received(n);
+                }
                 Err(error) if fetch == Fetch::Now && error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
                 Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Fills all places, waiting for it; less at the end of the stream, or if something comes between.
+    fn receive_into(&self, places: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        loop {
+            match net::recvmsg(&self.fd, places, &mut RecvAncillaryBuffer::default(), RecvFlags::WAITALL) {
+                Ok(received) => return Ok(received.bytes),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
             }
         }
     }

@@ -148,7 +148,7 @@ impl Unwelcome {
             Unwelcome::Malformed(_) => "malformed",
             Unwelcome::Io(_) => "connection",
             Unwelcome::NoTls => "no_tls",
-            Unwelcome::Tls(_) => "tls",
+            Unwelcome::Tls(error) => error.code(),
         }
     }
 

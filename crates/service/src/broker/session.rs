@@ -182,6 +182,7 @@ fn introduced(
         }
         warn!(peer, %reason, "connection refused");
         let refusal = Refusal { code: reason.code(), text: reason.to_string() };
+        let link = if matches!(reason, Unwelcome::Tls(_)) { "tls" } else { link };
         let subject = Subject { peer, link, identity: None, program: None };
         broker.audit.write(Wanted::Unknown, &subject, Outcome::Refused(&refusal), &broker.offer);
         stream.filter(|_| reason.is_driver()).map(|stream| (stream, refusal.text))
