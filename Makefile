@@ -148,6 +148,7 @@ images: driver-portable ## container images as OCI archives, in target/images: n
 	@deploy/images/build $(BUILT)
 
 e2e-kube: images ## telecl in a Kubernetes cluster: that of KUBECONFIG, or a real one started here; SCENARIO=name for one; needs root
+	deploy/images/check $(BUILT)
 	tests/kube/images $(BUILT)
 	tests/kube/e2e $(BUILT) $(SCENARIO)
 
