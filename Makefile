@@ -42,8 +42,7 @@ test-in-order:
 	$(MAKE) symbols
 	$(MAKE) system
 	$(MAKE) parity-ci
-	$(MAKE) fuzz-ci
-	$(MAKE) e2e-slurm
+	@.ci/beside --both $(BUILT)/fuzz-ci.log $(MAKE) fuzz-ci -- $(MAKE) e2e-slurm
 	$(MAKE) kube-api
 	$(MAKE) e2e-kube
 	@echo "All tests passed."
