@@ -17,7 +17,7 @@ PACKAGES := gcc libc6-dev binutils python3 python3-venv \
 	ocl-icd-libopencl1 ocl-icd-opencl-dev opencl-headers pocl-opencl-icd \
 	clinfo hashcat piglit valgrind prometheus g++
 
-.PHONY: help demo test check parity build driver-portable spank e2e-slurm images e2e-kube kube-api packages install uninstall format lint unit guard \
+.PHONY: help demo test test-in-order check parity build driver-portable spank e2e-slurm images e2e-kube kube-api packages install uninstall format lint unit guard \
 	guard-bless symbols system parity-ci fuzz fuzz-ci clean
 .DEFAULT_GOAL := help
 
@@ -27,8 +27,13 @@ help: ## list the targets
 demo: packages build ## start a service, list its devices, run clinfo and hashcat through it (minutes)
 	@.ci/demo $(BIN)
 
-test: ## everything that a change must pass: packages, build, lints, all tests, parity subset
+# Kubernetes is built for minutes, of which no other test needs the result: while these wait, not before them.
+test: ## everything that a change must pass: packages, build, lints, all tests, parity subset, Slurm and Kubernetes (needs root)
 	$(MAKE) packages
+	@.ci/install $(KUBE_PACKAGES)
+	@.ci/beside $(BUILT)/kube-ahead.log tests/kube/ahead -- $(MAKE) test-in-order
+
+test-in-order:
 	$(MAKE) build
 	$(MAKE) format
 	$(MAKE) lint
@@ -37,8 +42,9 @@ test: ## everything that a change must pass: packages, build, lints, all tests, 
 	$(MAKE) symbols
 	$(MAKE) system
 	$(MAKE) parity-ci
-	$(MAKE) fuzz-ci
-	$(MAKE) e2e-slurm
+	@.ci/beside --both $(BUILT)/fuzz-ci.log $(MAKE) fuzz-ci -- $(MAKE) e2e-slurm
+	$(MAKE) kube-api
+	$(MAKE) e2e-kube
 	@echo "All tests passed."
 
 check: format lint ## for developers: format, lints, and the tests that need neither loader nor service
@@ -88,8 +94,13 @@ lint: ## clippy, warnings are errors
 unit: ## the tests of all crates but the system tests
 	cargo test $(PROFILE) --workspace --exclude telecl-system-tests
 
+# Any Go will do: an old one fetches the one that is needed (tests/kube/programs/go).
+GO_PACKAGE := $(shell (command -v go || command -v /usr/local/go/bin/go) >/dev/null || echo golang-go)
+
 # The programs are built from Go modules once, and kept.
 kube-api: ## the chart and the controller against a real API server, without nodes (builds Kubernetes the first time)
+	@.ci/install gcc libc6-dev python3 openssl ocl-icd-opencl-dev opencl-headers ocl-icd-libopencl1 pocl-opencl-icd $(GO_PACKAGE)
+	@.ci/need-cargo
 	cargo build $(PROFILE) -p telecl-kube -p telecl-cli -p telecl-driver
 	tests/kube/agent "$$(tests/kube/programs/build)" $(BIN)
 	tests/kube/api "$$(tests/kube/programs/build)" $(BIN)
@@ -127,7 +138,7 @@ e2e-slurm: ## jobs on a real Slurm of several nodes, each in namespaces of its o
 
 # Debian roots, a certificate authority, and static programs for containers.
 KUBE_PACKAGES := gcc libc6-dev binutils python3 python3-venv mmdebstrap ocl-icd-libopencl1 openssl iproute2 util-linux \
-	musl-tools busybox-static ocl-icd-opencl-dev opencl-headers
+	musl-tools busybox-static ocl-icd-opencl-dev opencl-headers $(GO_PACKAGE)
 
 images: driver-portable ## container images as OCI archives, in target/images: no registry, no docker; needs root
 	@.ci/install $(KUBE_PACKAGES)
@@ -136,6 +147,7 @@ images: driver-portable ## container images as OCI archives, in target/images: n
 	@deploy/images/build $(BUILT)
 
 e2e-kube: images ## telecl in a Kubernetes cluster: that of KUBECONFIG, or a real one started here; SCENARIO=name for one; needs root
+	deploy/images/check $(BUILT)
 	tests/kube/images $(BUILT)
 	tests/kube/e2e $(BUILT) $(SCENARIO)
 

@@ -66,9 +66,10 @@ impl std::str::FromStr for File {
 ///
 /// The loader is a last resort: glibc looks into these directories only after its cache, in which an image's own loader is. No image
 /// has anything there, so nothing is hidden. The first two are for glibc 2.33 and later, the others for older ones. musl has no
-/// such place: what is found there would come before, or instead of, the image's own.
-pub const DEFAULT_FILES: [&str; 5] = [
+/// such place, but a file that lists where it looks: ours has a directory with a loader for musl after musl's own ones.
+pub const DEFAULT_FILES: [&str; 6] = [
     "telecl.icd=/etc/OpenCL/vendors/telecl.icd",
+    "musl/search.path=/etc/ld-musl-x86_64.path",
     "loader/libOpenCL.so.1=/lib/glibc-hwcaps/x86-64-v2/libOpenCL.so.1",
     "loader/libOpenCL.so.1=/lib64/glibc-hwcaps/x86-64-v2/libOpenCL.so.1",
     "loader/libOpenCL.so.1=/lib/x86_64/libOpenCL.so.1",

@@ -492,7 +492,7 @@ fn smaller<'a>(first: &'a str, second: &'a str) -> Option<&'a str> {
 }
 
 /// `4Gi` as the policy writes it, `4 GiB`; parts stay.
-fn size(text: &str) -> String {
+pub(crate) fn size(text: &str) -> String {
     let text = text.trim();
     if text.ends_with('%') {
         return text.to_owned();

@@ -18,6 +18,7 @@ use hyper::body::{Bytes, Incoming};
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use k8s_openapi::api::core::v1::ObjectReference;
 use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -29,6 +30,7 @@ use tokio_rustls::TlsAcceptor;
 use tracing::{debug, info, warn};
 
 use crate::certificates::Pair;
+use crate::events::{Events, Kind};
 use crate::inject::Injection;
 
 /// The path the API server asks at.
@@ -117,6 +119,7 @@ pub async fn serve(
     address: SocketAddr,
     served: watch::Receiver<Option<Served>>,
     metrics: Arc<Metrics>,
+    events: Arc<Events>,
     mut stop: watch::Receiver<bool>,
 ) -> anyhow::Result<()> {
     let listener = TcpListener::bind(address).await.with_context(|| format!("listening at {address}"))?;
@@ -140,17 +143,17 @@ pub async fn serve(
             continue;
         };
         let Some(Served { tls, .. }) = served.borrow().clone() else { continue };
-        let (served, metrics, stop) = (served.clone(), metrics.clone(), stop.clone());
+        let (served, metrics, events, stop) = (served.clone(), metrics.clone(), events.clone(), stop.clone());
         tokio::spawn(async move {
             let handshake = TlsAcceptor::from(tls).accept(stream);
             match tokio::time::timeout(HANDSHAKE_TIMEOUT, handshake).await {
                 Ok(Ok(stream)) => {
                     speak(stream, stop, move |request| {
                         let now = served.borrow().as_ref().map(|now| now.injection.clone());
-                        let metrics = metrics.clone();
+                        let (metrics, events) = (metrics.clone(), events.clone());
                         async move {
                             match now {
-                                Some(injection) => review(request, &injection, &metrics).await,
+                                Some(injection) => review(request, &injection, &metrics, &events).await,
                                 None => plain(StatusCode::SERVICE_UNAVAILABLE, "no certificate yet\n"),
                             }
                         }
@@ -239,7 +242,12 @@ fn health(request: &Request<Incoming>, ready: bool, metrics: &Metrics) -> Respon
     }
 }
 
-async fn review(request: Request<Incoming>, injection: &Injection, metrics: &Metrics) -> Response<Full<Bytes>> {
+async fn review(
+    request: Request<Incoming>,
+    injection: &Injection,
+    metrics: &Metrics,
+    events: &Events,
+) -> Response<Full<Bytes>> {
     let begin = Instant::now();
     if request.method() != Method::POST || request.uri().path() != PATH {
         return plain(StatusCode::NOT_FOUND, "there is POST /inject\n");
@@ -253,6 +261,9 @@ async fn review(request: Request<Incoming>, injection: &Injection, metrics: &Met
     let Some(answer) = answer(&review, injection, metrics) else {
         return plain(StatusCode::BAD_REQUEST, "this is no AdmissionReview of admission.k8s.io/v1\n");
     };
+    if let Some((about, kind, reason, note)) = news(&review["request"], &answer["response"]) {
+        events.tell(about, kind, reason, &note);
+    }
     let taken = u64::try_from(begin.elapsed().as_micros()).unwrap_or(u64::MAX);
     metrics.microseconds.fetch_add(taken, Ordering::Relaxed);
     let mut response = plain(StatusCode::OK, answer.to_string());
@@ -290,6 +301,34 @@ fn answer(review: &Value, injection: &Injection, metrics: &Metrics) -> Option<Va
     Some(json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}))
 }
 
+/// What there is to tell of an answer. The pod has no identity yet, and often no name: it is told of whoever makes it, such as a Job.
+/// Whoever makes a pod by hand reads the answer itself.
+fn news(request: &Value, response: &Value) -> Option<(ObjectReference, Kind, &'static str, String)> {
+    if request["dryRun"] == json!(true) {
+        return None;
+    }
+    let owners = request.pointer("/object/metadata/ownerReferences")?.as_array()?;
+    let owner = owners.iter().find(|owner| owner["controller"] == json!(true))?;
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    let about = ObjectReference {
+        api_version: text(&owner["apiVersion"]),
+        kind: text(&owner["kind"]),
+        name: text(&owner["name"]),
+        uid: text(&owner["uid"]),
+        namespace: text(&request["namespace"]),
+        ..ObjectReference::default()
+    };
+    if response["allowed"] == json!(false) {
+        return Some((about, Kind::Warning, "NotInjected", text(&response["status"]["message"])?));
+    }
+    if let Some(warnings) = response["warnings"].as_array() {
+        let all: Vec<&str> = warnings.iter().filter_map(Value::as_str).collect();
+        return Some((about, Kind::Warning, "PartlyInjected", all.join("; ")));
+    }
+    response.get("patch")?;
+    Some((about, Kind::Normal, "Injected", "telecl's driver is put into its pods".to_owned()))
+}
+
 fn plain(status: StatusCode, text: impl Into<Bytes>) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::new(text.into()));
     *response.status_mut() = status;
@@ -323,6 +362,38 @@ mod tests {
         let patch: Vec<Value> = serde_json::from_slice(&patch).unwrap();
         assert!(patch.iter().any(|operation| operation["path"] == "/spec/containers"));
         assert!(metrics.text().contains("telecl_injections_total{result=\"changed\"} 1\n"), "{}", metrics.text());
+    }
+
+    #[test]
+    fn whoever_makes_a_pod_is_told_what_became_of_it() {
+        let metrics = Metrics::default();
+        let tell = |pod: Value, dry: bool| {
+            let mut review = review("CREATE", pod);
+            review["request"]["namespace"] = json!("red");
+            review["request"]["dryRun"] = json!(dry);
+            let answer = answer(&review, &injection(), &metrics).unwrap();
+            news(&review["request"], &answer["response"])
+        };
+        let owners =
+            json!([{"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "j-1", "controller": true}]);
+        let pod =
+            |containers: Value| json!({"metadata": {"ownerReferences": owners}, "spec": {"containers": containers}});
+        let (about, kind, reason, _) = tell(pod(json!([{"name": "main"}])), false).unwrap();
+        assert_eq!((about.kind.as_deref(), about.namespace.as_deref()), (Some("Job"), Some("red")));
+        assert_eq!((kind, reason), (Kind::Normal, "Injected"));
+        let own = json!([{"name": "main", "volumeMounts": [{"name": "mine", "mountPath": "/opt/telecl"}]}]);
+        let (_, kind, reason, note) = tell(pod(own), false).unwrap();
+        assert_eq!((kind, reason), (Kind::Warning, "PartlyInjected"));
+        assert!(note.contains("container main mounts something at /opt/telecl"), "{note}");
+        let (_, kind, reason, note) = tell(pod(json!([1])), false).unwrap();
+        assert_eq!((kind, reason), (Kind::Warning, "NotInjected"));
+        assert!(note.contains("a container"), "{note}");
+        // Nothing is told of what is only tried, of what stays as it is, and of pods that nobody owns.
+        assert!(tell(pod(json!([{"name": "main"}])), true).is_none());
+        let mut out = pod(json!([{"name": "main"}]));
+        out["metadata"]["labels"] = json!({"telecl.dev/inject": "false"});
+        assert!(tell(out, false).is_none());
+        assert!(tell(json!({"metadata": {}, "spec": {"containers": [{"name": "main"}]}}), false).is_none());
     }
 
     #[test]

@@ -199,7 +199,8 @@ fn a_container_that_came_later_is_equipped_when_asked_again() {
     once["spec"]["containers"].as_array_mut().unwrap().push(later);
     let (twice, _) = injected(&once);
     assert_eq!(names(&twice["spec"]["initContainers"]), [INIT_CONTAINER]);
-    assert_eq!(mounts(&twice["spec"]["containers"][1]).len(), 7);
+    // The driver, the identity, and each file.
+    assert_eq!(mounts(&twice["spec"]["containers"][1]).len(), 2 + DEFAULT_FILES.len());
     assert_eq!(twice["spec"]["containers"][0], once["spec"]["containers"][0]);
 }
 

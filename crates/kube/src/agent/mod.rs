@@ -32,6 +32,7 @@ use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 use tracing::{debug, info, warn};
 
+use crate::events::{Events, Kind};
 use crate::objects::{AcceleratorPolicy, AcceleratorPool, AcceleratorQuota, PolicyStatus};
 use crate::render::{Labels, Outcome, Rendered, World, render};
 
@@ -47,9 +48,20 @@ pub struct Options {
     /// Where the service offers its metrics
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9701")]
     metrics: String,
+    /// The service is outside of the cluster: what --node names is no node of it
+    #[arg(long)]
+    outside: bool,
+    /// A label that pools select such a service by; may be repeated
+    #[arg(long = "label", value_name = "KEY=VALUE", requires = "outside", value_parser = label)]
+    labels: Vec<(String, String)>,
     /// Say whether the agent in that directory is ready, and end
     #[arg(long)]
     check: bool,
+}
+
+fn label(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').ok_or_else(|| format!("{text:?} is not KEY=VALUE"))?;
+    Ok((key.to_owned(), value.to_owned()))
 }
 
 const POLICY: &str = "policy.toml";
@@ -78,6 +90,7 @@ struct Shared {
     options: Options,
     client: Client,
     stores: Stores,
+    events: Arc<Events>,
     /// The policy in force.
     rendered: RwLock<Arc<Rendered>>,
     labels: RwLock<Labels>,
@@ -121,8 +134,12 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
         quotas: watch(Api::all(client.clone()), &changed),
         namespaces: watch(Api::all(client.clone()), &changed),
     };
-    let labels = RwLock::new(node_labels(&client, &options.node).await);
-    let shared = Arc::new(Shared { options, client, stores, rendered: RwLock::default(), labels });
+    let labels = RwLock::new(match options.outside {
+        true => options.labels.iter().cloned().collect(),
+        false => node_labels(&client, &options.node).await,
+    });
+    let events = Events::new(client.clone(), "agent", &options.node);
+    let shared = Arc::new(Shared { options, client, stores, events, rendered: RwLock::default(), labels });
     let review = review::listen(Arc::clone(&shared), shared.options.directory.join(SOCKET))?;
     let Stores { pools, policies, quotas, namespaces } = &shared.stores;
     pools.wait_until_ready().await?;
@@ -193,6 +210,9 @@ async fn node_labels(client: &Client, node: &str) -> Labels {
 async fn refresh_labels(shared: &Shared, changed: &Notify) {
     loop {
         sleep(LABELS).await;
+        if shared.options.outside {
+            continue;
+        }
         let found = node_labels(&shared.client, &shared.options.node).await;
         if !found.is_empty() && found != shared.labels() {
             *shared.labels.write().unwrap_or_else(PoisonError::into_inner) = found;
@@ -253,10 +273,13 @@ async fn tell(shared: &Shared, policies: &[AcceleratorPolicy], outcomes: &BTreeM
             namespaces: u32::try_from(outcome.namespaces.len()).unwrap_or(u32::MAX),
             conflict_count: outcome.conflict_count,
             conflicts: outcome.conflicts.clone(),
-            conditions: vec![condition(&before.conditions, policy.metadata.generation, ready, reason, message)],
+            conditions: vec![condition(&before.conditions, policy.metadata.generation, ready, reason, message.clone())],
         };
-        if status != before {
-            set_status(&api, policy, &status).await;
+        // All agents find the same: the one that writes it tells of it.
+        if status != before && set_status(&api, policy, &status).await && is_news(&before.conditions, reason, &message)
+        {
+            let kind = if reason == "InForce" { Kind::Normal } else { Kind::Warning };
+            shared.events.tell(policy.object_ref(&()), kind, reason, &message);
         }
     }
 }
@@ -275,8 +298,14 @@ fn condition(before: &[Condition], generation: Option<i64>, ready: bool, reason:
     }
 }
 
+/// Whether the condition `Ready` did not say so already.
+fn is_news(before: &[Condition], reason: &str, message: &str) -> bool {
+    !before.iter().any(|one| one.type_ == "Ready" && one.reason == reason && one.message == message)
+}
+
 /// Sets an object's status, unless somebody has changed it since it was read: then the change brings us back to it.
-async fn set_status<K>(api: &Api<K>, object: &K, status: &impl Serialize)
+/// Says whether it was set.
+async fn set_status<K>(api: &Api<K>, object: &K, status: &impl Serialize) -> bool
 where
     K: Resource + Clone + Debug + DeserializeOwned,
     K::DynamicType: Default,
@@ -286,11 +315,12 @@ where
     let patch = json!({"metadata": {"resourceVersion": object.resource_version()}, "status": status});
     let set = async { api.patch_status(&name, &PatchParams::default(), &Patch::Merge(&patch)).await };
     match timeout(PATIENCE, set).await {
-        Ok(Ok(_)) => {}
+        Ok(Ok(_)) => return true,
         Ok(Err(kube::Error::Api(error))) if error.code == 409 || error.code == 404 => {
             debug!(name, "somebody was faster");
         }
         Ok(Err(error)) => warn!(name, %error, "cannot set the status of an object"),
         Err(_) => warn!(name, "setting the status of an object takes too long"),
     }
+    false
 }

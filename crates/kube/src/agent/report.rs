@@ -6,20 +6,25 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use kube::{Api, ResourceExt};
-use telecl_policy::{DeviceFacts, DevicePattern};
+use kube::{Api, Resource, ResourceExt};
+use telecl_policy::{DeviceFacts, DevicePattern, parse_size};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 use tracing::debug;
 
 use super::{Shared, condition, set_status};
+use crate::events::Kind;
 use crate::objects::{
-    AcceleratorPool, AcceleratorQuota, PoolDevice, PoolMember, PoolStatus, QuotaStatus, ServiceUse, Used,
+    AcceleratorPool, AcceleratorQuota, PoolDevice, PoolMember, PoolStatus, QuotaSpec, QuotaStatus, ServiceUse, Used,
 };
+use crate::render::size;
 
 /// How often the service is asked.
 const INTERVAL: Duration = Duration::from_secs(5);
+
+/// A quota of memory of which so much is used is as good as used up.
+const NEARLY: f64 = 0.95;
 
 /// How long it may take.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -48,6 +53,8 @@ pub(super) async fn keep(shared: &Shared) {
         let now = Instant::now();
         let spent = before.as_ref().map_or_else(BTreeMap::new, |(then, old)| usage.spent(old, now - *then));
         report(shared, &usage, &spent).await;
+        let nothing = Usage::default();
+        tell_of_quotas(shared, &usage, before.as_ref().map_or(&nothing, |(_, old)| old));
         before = Some((now, usage));
     }
 }
@@ -84,6 +91,49 @@ async fn report(shared: &Shared, usage: &Usage, spent: &BTreeMap<String, u32>) {
         if let Some(status) = with_member(&before, own, now) {
             set_status(&api, &*pool, &status).await;
         }
+    }
+}
+
+/// Events about quotas that are used up here.
+fn tell_of_quotas(shared: &Shared, usage: &Usage, before: &Usage) {
+    for quota in shared.stores.quotas.state() {
+        let Some(namespace) = quota.namespace() else { continue };
+        let Some(now) = usage.namespaces.get(&namespace) else { continue };
+        let refused = before.namespaces.get(&namespace).is_some_and(|then| now.refusals > then.refusals);
+        if let Some(note) = exhausted(&quota.spec, now, refused, &usage.devices) {
+            let note = format!("{note}, at the service on {}", shared.options.node);
+            shared.events.tell(quota.object_ref(&()), Kind::Warning, "QuotaExhausted", &note);
+        }
+    }
+}
+
+/// What a namespace has used up, if somebody was refused for it or hardly anything is left.
+fn exhausted(
+    quota: &QuotaSpec,
+    now: &NamespaceUse,
+    refused: bool,
+    devices: &BTreeMap<u64, (String, u64)>,
+) -> Option<String> {
+    if let Some(most) = quota.sessions
+        && refused
+        && now.sessions >= most
+    {
+        return Some(format!("all {most} sessions are in use, and another one was refused"));
+    }
+    let written = quota.device_memory.as_deref()?;
+    now.devices.iter().find_map(|(number, used)| {
+        let (name, memory) = devices.get(number)?;
+        let limit = memory_limit(written, *memory)?;
+        let full = *used as f64 >= limit as f64 * NEARLY;
+        full.then(|| format!("{} of {written} of the memory of {name} are in use", human(*used)))
+    })
+}
+
+/// What a size, or a part of the device, comes to.
+fn memory_limit(written: &str, device: u64) -> Option<u64> {
+    match written.trim().strip_suffix('%') {
+        Some(percent) => Some((device as f64 * percent.trim().parse::<f64>().ok()? / 100.0) as u64),
+        None => parse_size(&size(written)).ok(),
     }
 }
 
@@ -166,7 +216,10 @@ struct Usage {
 struct NamespaceUse {
     sessions: u32,
     memory: u64,
+    /// Memory by device.
+    devices: BTreeMap<u64, u64>,
     device_seconds: f64,
+    refusals: u64,
 }
 
 impl Usage {
@@ -188,7 +241,14 @@ impl Usage {
                     usage.namespaces.entry(namespace).or_default().sessions += value as u32;
                 }
                 ("telecl_tenant_memory_bytes", Some(namespace)) => {
-                    usage.namespaces.entry(namespace).or_default().memory += value as u64;
+                    let own = usage.namespaces.entry(namespace).or_default();
+                    own.memory += value as u64;
+                    if let Some(number) = device() {
+                        *own.devices.entry(number).or_default() += value as u64;
+                    }
+                }
+                ("telecl_tenant_refusals_total", Some(namespace)) => {
+                    usage.namespaces.entry(namespace).or_default().refusals += value as u64;
                 }
                 ("telecl_tenant_device_seconds_total", Some(namespace)) => {
                     usage.namespaces.entry(namespace).or_default().device_seconds += value;
@@ -279,6 +339,7 @@ telecl_tenant_sessions_present{tenant="user:root"} 7
 telecl_tenant_memory_bytes{tenant="red/default",device="1"} 100
 telecl_tenant_memory_bytes{tenant="red/default",device="2"} 11
 telecl_tenant_device_seconds_total{tenant="red/default",device="1"} 2.5
+telecl_tenant_refusals_total{tenant="red/default"} 4
 nonsense
 telecl_tenant_memory_bytes{tenant="blue/x 4
 "#;
@@ -286,7 +347,8 @@ telecl_tenant_memory_bytes{tenant="blue/x 4
     #[test]
     fn metrics_are_summed_up_by_namespace() {
         let usage = Usage::read(PAGE);
-        let red = NamespaceUse { sessions: 3, memory: 111, device_seconds: 2.5 };
+        let devices = BTreeMap::from([(1, 100), (2, 11)]);
+        let red = NamespaceUse { sessions: 3, memory: 111, devices, device_seconds: 2.5, refusals: 4 };
         assert_eq!(usage.namespaces, BTreeMap::from([("red".to_owned(), red)]));
         let mut later = usage.clone();
         later.namespaces.get_mut("red").unwrap().device_seconds = 5.0;
@@ -295,6 +357,21 @@ telecl_tenant_memory_bytes{tenant="blue/x 4
         assert_eq!(usage.devices_of(&pool(json!(["*h200*"])))[0].memory, 1000);
         assert_eq!(usage.devices_of(&pool(json!([]))).len(), 2);
         assert_eq!(usage.devices_of(&pool(json!(["number:2"])))[0].name, "pthread");
+    }
+
+    #[test]
+    fn a_quota_is_used_up_when_somebody_was_refused_or_hardly_any_memory_is_left() {
+        let usage = Usage::read(PAGE);
+        let red = &usage.namespaces["red"];
+        let quota = |value| serde_json::from_value::<QuotaSpec>(value).unwrap();
+        let found = |value, refused| exhausted(&quota(value), red, refused, &usage.devices);
+        assert_eq!(found(json!({"sessions": 3}), false), None);
+        assert_eq!(found(json!({"sessions": 4}), true), None);
+        assert!(found(json!({"sessions": 3}), true).unwrap().contains("all 3 sessions"));
+        assert_eq!(found(json!({"deviceMemory": "1Gi"}), true), None);
+        assert_eq!(found(json!({"deviceMemory": "20 %"}), true), None);
+        let text = found(json!({"deviceMemory": "10 %"}), false).unwrap();
+        assert_eq!(text, "100 of 10 % of the memory of NVIDIA \"H200\" are in use");
     }
 
     fn uses(node: &str, sessions: u32, seen: i64) -> ServiceUse {

@@ -26,6 +26,7 @@ use tokio::time::timeout;
 use tracing::{info, warn};
 
 use super::Shared;
+use crate::events::{self, Kind};
 use crate::objects::AUDIENCE;
 use crate::render::Subject;
 
@@ -146,7 +147,16 @@ impl Desk {
         };
         let rendered = self.shared.rendered();
         let subject = rendered.subject(&owner.namespace, &owner.account);
-        admit(owner, subject, &self.shared.options.node, question.profile.as_deref())
+        let answer = admit(owner.clone(), subject, &self.shared.options.node, question.profile.as_deref());
+        self.tell(&owner, &answer);
+        answer
+    }
+
+    /// An Event about the pod. There is none about tokens that are not good: they say themselves whose they are.
+    fn tell(&self, owner: &Owner, answer: &Answer) {
+        let (Some(pod), Some(uid)) = (&owner.pod, &owner.pod_uid) else { return };
+        let (kind, reason, note) = news(&self.shared.options.node, answer);
+        self.shared.events.tell(events::pod(&owner.namespace, pod, uid), kind, reason, &note);
     }
 
     fn kept(&self, hash: &[u8; 32]) -> Option<Owner> {
@@ -216,6 +226,20 @@ fn admit(owner: Owner, subject: Option<&Subject>, node: &str, profile: Option<&s
     let known = |profile: &&str| subject.is_some_and(|subject| subject.profiles.contains(*profile));
     let profile = profile.filter(known).map(str::to_owned);
     Answer::Known { namespace, service_account: account, pod, pod_uid, profile }
+}
+
+/// What there is to tell of an answer.
+fn news(node: &str, answer: &Answer) -> (Kind, &'static str, String) {
+    match answer {
+        Answer::Known { namespace, service_account, profile, .. } => {
+            let profile = profile.as_deref().map_or_else(String::new, |profile| format!(", with profile {profile}"));
+            let note = format!("known to the service on {node} as {namespace}/{service_account}{profile}");
+            (Kind::Normal, "AcceleratorsInReach", note)
+        }
+        Answer::Refused { message, .. } => {
+            (Kind::Warning, "AcceleratorsRefused", format!("refused by the service on {node}: {message}"))
+        }
+    }
 }
 
 /// Why a token is not good. What it says of itself is not checked, but whoever shows it knows that anyway.
@@ -300,6 +324,14 @@ mod tests {
             Subject { policy: "near".to_owned(), profiles: BTreeSet::from(["small".to_owned()]), requires_node: true };
         let ask = |node: &str, profile| admit(owner(&good()).unwrap(), Some(&subject), node, profile);
         assert!(matches!(ask("node8", None), Answer::Refused { refused: "locality", .. }));
+        let (kind, reason, note) = news("node8", &ask("node8", None));
+        assert_eq!((kind, reason), (Kind::Warning, "AcceleratorsRefused"));
+        assert!(note.contains("policy near lets this pod use services on its own node only"), "{note}");
+        let (kind, _, note) = news("node7", &ask("node7", Some("small")));
+        assert_eq!(
+            (kind, note.as_str()),
+            (Kind::Normal, "known to the service on node7 as red/default, with profile small")
+        );
         let profile_of = |answer| match answer {
             Answer::Known { profile, .. } => profile,
             Answer::Refused { message, .. } => panic!("{message}"),

@@ -15,12 +15,13 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, Owne
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use kube::runtime::{WatchStreamExt, reflector, watcher};
-use kube::{Client, ResourceExt};
+use kube::{Client, Resource, ResourceExt};
 use serde_json::json;
 use tokio::sync::watch;
 use tracing::{info, warn};
 
 use super::{INTERVAL, MANAGER, Options};
+use crate::events::{Events, Kind};
 use crate::objects::AcceleratorPool;
 
 /// Says who made an EndpointSlice, so that Kubernetes' own controller leaves it alone.
@@ -35,7 +36,7 @@ const SETTLE: Duration = Duration::from_millis(300);
 const MOST_ENDPOINTS: usize = 1000;
 
 /// Keeps the EndpointSlices as the pools say.
-pub(super) async fn keep(client: &Client, options: &Options, owner: Option<&OwnerReference>) {
+pub(super) async fn keep(client: &Client, options: &Options, owner: Option<&OwnerReference>, news: &Events) {
     let pools: Api<AcceleratorPool> = Api::all(client.clone());
     let (store, writer) = reflector::store();
     let events = watcher(pools, watcher::Config::default()).default_backoff().reflect(writer).touched_objects();
@@ -61,7 +62,7 @@ pub(super) async fn keep(client: &Client, options: &Options, owner: Option<&Owne
             continue;
         }
         drain(&mut events).await;
-        if let Err(cause) = keeper.set(&store.state()).await {
+        if let Err(cause) = keeper.set(&store.state(), news).await {
             warn!(cause = format!("{cause:#}"), "cannot keep the services outside the cluster");
         }
     }
@@ -111,7 +112,7 @@ struct Slices<'a> {
 }
 
 impl Slices<'_> {
-    async fn set(&self, pools: &[std::sync::Arc<AcceleratorPool>]) -> anyhow::Result<()> {
+    async fn set(&self, pools: &[std::sync::Arc<AcceleratorPool>], events: &Events) -> anyhow::Result<()> {
         let slices: Api<EndpointSlice> = Api::namespaced(self.client.clone(), &self.options.namespace);
         let ours = ListParams::default().labels(&format!("{MANAGED_BY}={MANAGER}"));
         let there = slices.list(&ours).await.context("listing EndpointSlices")?;
@@ -131,7 +132,7 @@ impl Slices<'_> {
                     info!(slice = name, "services outside the cluster changed");
                 }
             }
-            self.report(pool, &found).await?;
+            self.report(pool, &found, events).await?;
         }
         for name in there.keys() {
             match slices.delete(name, &DeleteParams::default()).await {
@@ -180,7 +181,7 @@ impl Slices<'_> {
     }
 
     /// Says in the pool's status what was not found.
-    async fn report(&self, pool: &AcceleratorPool, found: &Found) -> anyhow::Result<()> {
+    async fn report(&self, pool: &AcceleratorPool, found: &Found, events: &Events) -> anyhow::Result<()> {
         let before = pool.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
         let old = before.iter().find(|condition| condition.type_ == CONDITION);
         if pool.spec.external.is_empty() && old.is_none() {
@@ -195,7 +196,7 @@ impl Slices<'_> {
             type_: CONDITION.to_owned(),
             status: status.to_owned(),
             reason: reason.to_owned(),
-            message,
+            message: message.clone(),
             last_transition_time: since.unwrap_or_else(|| Time(Timestamp::now())),
             observed_generation: pool.metadata.generation,
         };
@@ -207,7 +208,14 @@ impl Slices<'_> {
             json!({"metadata": {"resourceVersion": pool.resource_version()}, "status": {"conditions": conditions}});
         let pools: Api<AcceleratorPool> = Api::all(self.client.clone());
         match pools.patch_status(&name, &PatchParams::default(), &Patch::Merge(patch)).await {
-            Ok(_) => Ok(()),
+            Ok(_) => {
+                let (kind, reason) = match status {
+                    "True" => (Kind::Normal, "ExternalServicesFound"),
+                    _ => (Kind::Warning, "ExternalServicesNotFound"),
+                };
+                events.tell(pool.object_ref(&()), kind, reason, &message);
+                Ok(())
+            }
             Err(kube::Error::Api(status)) if [404, 409].contains(&status.code) => Ok(()),
             Err(cause) => Err(cause).with_context(|| format!("writing the status of the pool {name}")),
         }

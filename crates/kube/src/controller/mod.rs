@@ -19,6 +19,7 @@ use tokio::sync::watch;
 use tracing::{info, warn};
 
 use crate::certificates::{Certificates, Keeper};
+use crate::events::Events;
 use crate::inject::{DEFAULT_FILES, File, Injection};
 use crate::leader::Candidate;
 use crate::webhook::{self, Metrics, Served};
@@ -134,7 +135,9 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
         owner: owner.clone(),
     };
     let election = tokio::spawn(candidate.run(lead, stopping.clone()));
-    let answers = tokio::spawn(webhook::serve(options.listen, served.clone(), metrics.clone(), stopping.clone()));
+    let events = Events::new(client.clone(), "controller", &options.identity);
+    let answering = webhook::serve(options.listen, served.clone(), metrics.clone(), events.clone(), stopping.clone());
+    let answers = tokio::spawn(answering);
     let (goodbye, saying_goodbye) = watch::channel(false);
     let health = tokio::spawn(webhook::serve_health(options.health, served, metrics.clone(), saying_goodbye));
     let options = Arc::new(options);
@@ -142,7 +145,8 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     let pools = tokio::spawn(external::follow_own_ports(client.clone(), options.services_port, tell_own_ports));
     let changes = Changes { keeper: keeper.clone(), options: options.clone(), own_ports };
     let reading = tokio::spawn(changes.follow(served_now, metrics.clone()));
-    let work = tokio::spawn(follow_leadership(leading, client, options, keeper, owner, metrics));
+    let leader = Leader { client, options, keeper, owner, events, metrics };
+    let work = tokio::spawn(leader.follow(leading));
 
     let ended = tokio::select! {
         answers = answers => answers?,
@@ -233,26 +237,31 @@ impl Changes {
     }
 }
 
-/// Works while this replica leads.
-async fn follow_leadership(
-    mut leading: watch::Receiver<bool>,
+/// What one replica does for all.
+struct Leader {
     client: Client,
     options: Arc<Options>,
     keeper: Keeper,
     owner: Option<OwnerReference>,
+    events: Arc<Events>,
     metrics: Arc<Metrics>,
-) {
-    loop {
-        if leading.wait_for(|leading| *leading).await.is_err() {
-            return;
+}
+
+impl Leader {
+    /// Works while this replica leads.
+    async fn follow(self, mut leading: watch::Receiver<bool>) {
+        loop {
+            if leading.wait_for(|leading| *leading).await.is_err() {
+                return;
+            }
+            self.metrics.set_leading(true);
+            tokio::select! {
+                () = keep_certificates(&self.client, &self.options, &self.keeper) => {}
+                () = external::keep(&self.client, &self.options, self.owner.as_ref(), &self.events) => {}
+                _ = leading.wait_for(|leading| !*leading) => {}
+            }
+            self.metrics.set_leading(false);
         }
-        metrics.set_leading(true);
-        tokio::select! {
-            () = keep_certificates(&client, &options, &keeper) => {}
-            () = external::keep(&client, &options, owner.as_ref()) => {}
-            _ = leading.wait_for(|leading| !*leading) => {}
-        }
-        metrics.set_leading(false);
     }
 }
 

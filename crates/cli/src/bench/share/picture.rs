@@ -50,7 +50,7 @@ pub(crate) fn svg(report: &Report) -> String {
     let speed_up = Part {
         left: PARTS[1],
         paths: all.get(1..).unwrap_or_default(),
-        title: "Speed-up over direct (higher is better)".to_owned(),
+        title: format!("Speed-up over {} (higher is better)", report.paths.first().map_or("direct", |path| path)),
         one: true,
         value: &|cell| cell.speed_up,
         text: &times,
