@@ -367,6 +367,15 @@ def in_apptainer(c):
     in_container(c, "/opt/apptainer/usr/bin/apptainer exec --containall --bind=/tmp $(telecl container-args apptainer --service {}) $HOME/.hpk/image sh")
 
 
+# Rootless, with storage in the home, as Podman has it by default; runc, as crun 1.8 refuses machines with both kinds of control groups.
+PODMAN = "podman --cgroup-manager=cgroupfs --runtime=runc --log-level=error run --rm --volume=/tmp:/tmp $(telecl container-args podman --service {}) --rootfs $HOME/.hpk/image sh"
+
+
+def in_podman(c):
+    """clinfo and hashcat in a Podman container of a plain user, whose image knows nothing of telecl"""
+    in_container(c, PODMAN)
+
+
 # A pod as HPK writes it: a container for the pod, and in it one for each of its containers. Without --net, for which Debian's Apptainer
 # has no privileges, and with a shell in the place of hpk-pause, which takes APPTAINER_BIND away as this does.
 POD = """#!/bin/sh
@@ -412,25 +421,83 @@ def pod_by_annotation(c):
     pod(c, "#SBATCH --remote-accel=1", "", [])
 
 
+SITE = {name: NODES[name] for name in ["gpu1", "gpu2"]}
+
+
 def site_service(c):
-    """The site's own service on gpu1, by root, with tokens; and the settings for prolog and epilog. Once for all scenarios."""
+    """The site's own services, by root, with tokens and two devices each; and the settings for prolog and epilog. Once for all scenarios."""
     if hasattr(c, "site"):
         return
     etc = pathlib.Path("/etc/telecl")
-    address = NODES["gpu1"]
-    sh("/opt/telecl/bin/telecl", "pki", "init", "--dir", str(etc / "pki"), "--name", f"gpu1,{address}")
+    sh("/opt/telecl/bin/telecl", "pki", "init", "--dir", str(etc / "pki"), "--name", ",".join([*SITE, *SITE.values()]))
     (etc / "revoked").touch()
     settings = (ROOT / "deploy/slurm/slurm.env").read_text()
-    (etc / "slurm.env").write_text(re.sub(r"SERVICES=.*", f'SERVICES="{address}:7701"', settings))
-    log = open(c.work / "site.log", "a")
-    init = sh("pgrep", "-P", str(c.nodes["gpu1"].pid)).split()[0]
-    c.site = subprocess.Popen(
-        ["nsenter", "-a", "-t", init, "env", "POCL_DEVICES=basic", "HOME=/root", "/opt/telecl/bin/telecl", "serve", "--listen", f"{address}:7701",
+    addresses = " ".join(f"{address}:7701" for address in SITE.values())
+    (etc / "slurm.env").write_text(re.sub(r"SERVICES=.*", f'SERVICES="{addresses}"', settings))
+    c.site = [site_service_on(c, name) for name in SITE]
+    for name in SITE:
+        wait_for(f"the site's service on {name} listens", lambda: "listening on" in (c.work / f"site-{name}.log").read_text(), 30)
+
+
+def site_service_on(c, name):
+    log = open(c.work / f"site-{name}.log", "a")
+    init = sh("pgrep", "-P", str(c.nodes[name].pid)).split()[0]
+    return subprocess.Popen(
+        ["nsenter", "-a", "-t", init, "env", "POCL_DEVICES=basic basic", "HOME=/root", f"TELECL_ACCOUNTING=/etc/telecl/accounting-{name}.jsonl",
+         "/opt/telecl/bin/telecl", "serve", "--listen", f"{SITE[name]}:7701",
          "--certificate", "/etc/telecl/pki/service.pem", "--key", "/etc/telecl/pki/service.key",
          "--token-keys", "/etc/telecl/pki/token.pub", "--revoked", "/etc/telecl/revoked"],
         stdout=log, stderr=log, stdin=subprocess.DEVNULL,
     )
-    wait_for("the site's service listens", lambda: "listening on" in (c.work / "site.log").read_text(), 30)
+
+
+ON_SITE = ",".join(f"{address}:7701" for address in SITE.values())
+# What the prolog has noted of the job's accelerators: gpu1=number:2.
+CHOSEN = "grep -o at=[a-z0-9]*=number:[0-9]* $TELECL_SESSION_DIR/telecl.toml | cut -d= -f2-"
+
+
+def as_many_as_asked(c):
+    """--remote-accel=N: a job has N of the site's devices, on all of its nodes the same, and the services let it use no other"""
+    site_service(c)
+    for count in [1, 3, 4]:
+        done = c.as_user("alice", f"srun --remote-accel={count} clinfo -l", timeout=60)
+        check(devices(done.stdout) == count, f"{count} of four devices", done.stdout, done.stderr)
+    # With everything that the job was given, and both services by their addresses.
+    tried = f"telecl devices --json --on {ON_SITE} --ca $TELECL_SESSION_DIR/ca.pem --token $TELECL_SESSION_DIR/token"
+    done = c.as_user("alice", f"srun --remote-accel=1 sh -c '{CHOSEN}; {tried}'", timeout=60, check=False)
+    chosen, answer = done.stdout.split("\n", 1)
+    node = chosen.split("=")[0]
+    check([device["node"] for device in json.loads(answer)["devices"]] == [node], f"one device of one service, {chosen}", done.stdout)
+    check("the token is for the services " + node in done.stdout, "the other service says why not", done.stdout)
+    # What a user could say in the plugin's place changes nothing: licenses are counted by slurmctld.
+    done = c.as_user("alice", "SPANK_REMOTE_ACCEL=4 srun --remote-accel=1 --export=ALL,SPANK_REMOTE_ACCEL=4 clinfo -l", timeout=60)
+    check(devices(done.stdout) == 1, "one device", done.stdout)
+    done = c.as_user("alice", f"srun --nodes=2 --remote-accel=2 sh -c '{CHOSEN}'", timeout=60)
+    both = sorted(done.stdout.split())
+    check(len(both) == 4 and both[0::2] == both[1::2] and both[0] != both[2], "two devices, on both nodes the same", done.stdout)
+    others = {c.as_user("alice", f"srun --remote-accel=1 sh -c '{CHOSEN}'", timeout=60).stdout.strip() for _ in range(4)}
+    check(len(others) == 4, "jobs one after the other begin with another device each", others)
+
+
+def site_accounting(c):
+    """the site's accounting has the job of the token, not the one that a program claims; telecl top shows it"""
+    site_service(c)
+    job = c.sbatch("bob", "SLURM_JOB_ID=1 /opt/busy 8", "--remote-accel=1", "--partition=cpu")
+
+    def shown():
+        # Root sees all sessions, on the service's own node.
+        texts = [c.inside(name, "/opt/telecl/bin/telecl", "top", "--once", "--on", "unix:/run/telecl/7701.sock").stdout for name in SITE]
+        return next((text for text in texts if "busy" in text), None)
+
+    top = wait_for("telecl top shows the program", shown, 60)
+    line = next(line for line in top.splitlines() if "busy" in line)
+    check("JOB" in top and job in line.split() and "bob" in line, "its job and its user", top)
+    c.completed("bob", job, 60)
+    lines = [json.loads(line) for path in pathlib.Path("/etc/telecl").glob("accounting-*.jsonl") for line in path.read_text().splitlines()]
+    mine = [line for line in lines if line["job"] == job]
+    check(len(mine) == 1 and mine[0]["user"] == "bob" and not [line for line in lines if line["job"] == "1"], "one line, of this job and bob", lines)
+    used = mine[0]["devices"][0]
+    check(used["device_seconds"] > 0 and used["peak_memory"] >= 1 << 20 and mine[0]["bytes_in"] >= 1 << 20, "what it used", mine[0])
 
 
 def spank_option(c):
@@ -449,7 +516,7 @@ def spank_option(c):
         done = c.as_user("alice", f"srun --remote-accel={wrong} true", check=False)
         check(done.returncode != 0 and "--remote-accel" in done.stderr, f"{wrong} is refused", done.stderr)
     wait_for("tokens are revoked", lambda: len(pathlib.Path("/etc/telecl/revoked").read_text().split("\n")) >= 3, 15)
-    kept = f"telecl devices --on {NODES['gpu1']}:7701 --ca kept-token/ca.pem --token kept-token/token"
+    kept = f"telecl devices --on {ON_SITE} --ca kept-token/ca.pem --token kept-token/token"
     wait_for("a token that was kept is worth nothing", lambda: "revoked" in c.as_user("alice", kept, check=False).stdout, 15)
     wait_for("the directories are gone", lambda: not c.inside("cpu1", "ls", "/run/telecl/jobs").stdout.strip(), 15)
 
@@ -462,14 +529,14 @@ def licenses(c):
     second = c.sbatch("bob", "clinfo -l", "--remote-accel=2", "--partition=cpu")
     wait_for("the second waits for licenses", lambda: c.reason(second) == "Licenses", 30)
     c.as_user("alice", f"scancel {first}")
-    check(devices(c.completed("bob", second)) == 1, "it runs, with a device", c.output("bob", second))
+    check(devices(c.completed("bob", second)) == 2, "it runs, with its devices", c.output("bob", second))
     third = c.sbatch("bob", "clinfo -l", "--licenses=accel:1", "--partition=cpu")
     check(devices(c.completed("bob", third)) == 1, "a license alone is enough", c.output("bob", third))
 
 
 SCENARIOS = [
     service_and_client, time_limit_begins, heterogeneous, two_services_four_clients, users_apart, wrong_input, killed, accounting_has_jobs, cancelled,
-    network_cut, preempted, node_crash, in_charliecloud, spank_option, licenses, time_limit,
+    network_cut, preempted, node_crash, in_charliecloud, in_podman, spank_option, as_many_as_asked, site_accounting, licenses, time_limit,
 ]
 # These need Apptainer, which Debian 12 does not have (apptainer.py).
 WITH_APPTAINER = [in_apptainer, pod_by_specification, pod_by_annotation]
