@@ -305,7 +305,7 @@ def wrong_input(c):
 
 
 # Programs with their libraries and data, of this machine's Debian: an image that was never told of telecl.
-IMAGE = ["/bin/sh", "/bin/true", "/bin/ls", "/bin/cat", "/usr/bin/env", "/usr/bin/clinfo", "/usr/bin/hashcat"]
+IMAGE = ["/bin/sh", "/bin/bash", "/bin/mkdir", "/bin/true", "/bin/ls", "/bin/cat", "/usr/bin/env", "/usr/bin/clinfo", "/usr/bin/hashcat"]
 
 
 def make_image(c):
@@ -376,29 +376,140 @@ def in_podman(c):
     in_container(c, PODMAN)
 
 
-# A pod as HPK writes it: a container for the pod, and in it one for each of its containers. Without --net, for which Debian's Apptainer
-# has no privileges, and with a shell in the place of hpk-pause, which takes APPTAINER_BIND away as this does.
-POD = """#!/bin/sh
+def other_image(c, name, files):
+    """An image that is little more than another C library, of files or directories that go to the root or to a path in it."""
+    image = c.work / "home/alice" / name
+    for directory in ["proc", "sys", "dev", "tmp", "etc", "home", "mnt", "bin", "lib"]:
+        (image / directory).mkdir(parents=True, exist_ok=True)
+    for name in ["passwd", "group", "hosts", "resolv.conf"]:
+        (image / "etc" / name).touch()
+    for source, target in files:
+        sh("cp", "-a" if os.path.isdir(source) else "-L", str(source), str(image / target))
+    sh("chown", "-R", "alice:", str(image))
+
+
+def in_other_image(c, name, command):
+    service = start(c, "alice", "--gres gpu:1")
+    own = "--driver /opt/telecl/lib/telecl/libtelecl.so"
+    for option, works in [("", True), (own, False)]:
+        run = f"ch-run $(telecl container-args charliecloud --service {service} {option}) $HOME/{name} -- {command}"
+        job = c.sbatch("alice", run, "--partition=cpu")
+        c.wait_state(job, ("COMPLETED", "FAILED"), 60)
+        text = c.output("alice", job)
+        if works:
+            good = text
+            check(devices(text) == 1, "one device", text)
+        else:
+            # This is what the other one is for.
+            check(devices(text) == 0 and "needs glibc 2." in text, "this system's own driver does not load, and that is said", text)
+    c.as_user("alice", f"scancel {service}")
+    gone(c, "alice", service, 15, "after scancel")
+    return good
+
+
+def with_old_glibc(c):
+    """an image with Debian 11's C library and clinfo: the driver for containers loads there"""
+    other_image(c, "debian11", [(f"{c.work}/opt/debian11/.", ".")])
+    in_other_image(c, "debian11", "/usr/bin/clinfo -l")
+
+
+def with_musl(c):
+    """an image with musl and no other C library: the same driver loads there, and a kernel runs"""
+    other_image(c, "musl", [("/lib/ld-musl-x86_64.so.1", "lib"), (f"{c.work}/opt/with-musl", "bin")])
+    text = in_other_image(c, "musl", "/bin/with-musl")
+    check("computes" in text, "the kernel has run", text)
+
+
+# A pod's container as others start it in their batch scripts: KNoC with the job's environment, interLink's plugin for Slurm with whatever
+# options its site has, here the strictest.
+KNOC = "apptainer exec --env A=1 --bind $HOME/.hpk-master:/data $HOME/.hpk/image clinfo -l"
+INTERLINK = "apptainer exec --containall --cleanenv --no-home {mounts} --env-file $HOME/main_envfile.properties $HOME/.hpk/image clinfo -l"
+
+
+def other_pods(c):
+    """pods as KNoC and interLink start them: by the flags of an annotation, and by the options that telecl container-args printed"""
+    site_service(c)
+    make_image(c)
+    home = c.work / "home/alice"
+    (home / "main_envfile.properties").write_text("A=1\n")
+    (home / ".hpk-master").mkdir(exist_ok=True)
+    service = start(c, "alice", "--gres gpu:1")
+    printed = c.as_user("alice", f"telecl container-args apptainer --service {service}").stdout.strip()
+    flags = "#SBATCH --remote-accel=1"
+    for flag, run in [(flags, KNOC), (flags, INTERLINK.format(mounts="")), ("", INTERLINK.format(mounts=printed))]:
+        script = f"#!/bin/bash\n#SBATCH --job-name=pod\n{flag}\n#SBATCH --cpus-per-task=1\n/opt/apptainer/usr/bin/{run}\n"
+        text = c.completed("alice", c.sbatch("alice", script, "--partition=cpu"), 60)
+        check(devices(text) == 1, f"one device: {run}", text)
+    c.as_user("alice", f"scancel {service}")
+    gone(c, "alice", service, 15, "after scancel")
+
+
+# A pod as HPK 6346bd5 (May 2025) writes it for sbatch: a container for the pod, and in it, by hpk-pause, one for each of its containers.
+# Left out is --net, for which Debian's Apptainer has no privileges. hpk-pause itself, which asks the API server for the pod, is a shell
+# script here that does the same with the environment, the files and the options.
+POD = """#!/bin/bash
 #SBATCH --job-name=pod
-#SBATCH --signal=B:TERM@60
-#SBATCH --ntasks-per-node=1
+#SBATCH --output={output}
+#SBATCH --error={output}
 {flags}
-mkdir -p $HOME/.hpk/work
-exec /opt/apptainer/usr/bin/apptainer exec --containall --fakeroot --scratch /scratch --workdir $HOME/.hpk/work \\
-    --bind $HOME,/tmp $HOME/.hpk/image sh $HOME/.hpk/pause.sh
+
+#SBATCH --signal=B:TERM@60 # tells the controller
+#SBATCH --ntasks-per-node=1
+
+set -u
+export workdir=/tmp/default_pod
+mkdir -p ${{workdir}}
+trap 'rm -rf ${{workdir}}' EXIT
+export APPTAINERENV_KUBEDNS_IP=10.77.0.1
+
+exec /opt/apptainer/usr/bin/apptainer exec --containall --fakeroot --scratch /scratch --workdir ${{workdir}} \\
+--env PARENT=${{PPID}} \\
+--bind $HOME/.hpk-master/kubernetes:/k8s-data \\
+--bind /etc/apptainer/apptainer.conf \\
+--bind $HOME,/tmp \\
+--hostname pod \\
+$HOME/.hpk/image /usr/local/bin/hpk-pause -namespace default -pod pod ||
+echo "[HOST] **SYSTEMERROR** hpk-pause exited with code $?"
 """
-PAUSE = """unset APPTAINER_BIND
-exec /opt/apptainer/usr/bin/apptainer exec --cleanenv --writable-tmpfs --no-mount home {volumes} \\
-    --env-file /home/alice/.hpk/environment /home/alice/.hpk/image clinfo -l
+PAUSE = """#!/bin/sh
+set -eu
+mkdir -p /scratch/etc
+echo "nameserver $KUBEDNS_IP" >/scratch/etc/resolv.conf
+echo "127.0.0.1 localhost" >/scratch/etc/hosts
+unset LD_LIBRARY_PATH SINGULARITY_COMMAND SINGULARITY_CONTAINER SINGULARITY_ENVIRONMENT SINGULARITY_NAME APPTAINER_APPNAME \\
+    APPTAINER_COMMAND APPTAINER_CONTAINER APPTAINER_ENVIRONMENT APPTAINER_NAME APPTAINER_BIND SINGULARITY_BIND
+pod=/home/alice/.hpk/default/pod
+sh -c $pod/main.env.sh >/scratch/default_pod_main.env
+exec /opt/apptainer/usr/bin/apptainer --quiet exec --cleanenv --writable-tmpfs --no-mount home --unsquash \\
+    --bind "/scratch/etc/resolv.conf:/etc/resolv.conf,/scratch/etc/hosts:/etc/hosts$(cat $pod/binds)" \\
+    --env-file /scratch/default_pod_main.env /home/alice/.hpk/image clinfo -l
 """
 
 
 def pod(c, flags, volumes, environment):
+    """Runs a pod with hostPath volumes (what, where) and variables, as HPK would, and looks for one device."""
     make_image(c)
-    hpk = c.work / "home/alice/.hpk"
-    (hpk / "pause.sh").write_text(PAUSE.format(volumes=volumes))
-    (hpk / "environment").write_text("".join(f"{name}={value}\n" for name, value in environment))
-    job = c.sbatch("alice", POD.format(flags=flags), "--partition=cpu")
+    home = c.work / "home/alice"
+    directory = home / ".hpk/default/pod"
+    pause = home / ".hpk/image/usr/local/bin/hpk-pause"
+    for path in [pause.parent, directory / "volumes", home / ".hpk-master/kubernetes", c.work / "etc/apptainer"]:
+        path.mkdir(parents=True, exist_ok=True)
+    (c.work / "etc/apptainer/apptainer.conf").touch()
+    pause.write_text(PAUSE)
+    binds = ""
+    for number, (what, where) in enumerate(volumes):
+        # A hostPath becomes a link in the pod's own directory.
+        link = directory / f"volumes/v{number}"
+        link.unlink(missing_ok=True)
+        link.symlink_to(what)
+        binds += f",/home/alice/.hpk/default/pod/volumes/v{number}:{where}:ro"
+    (directory / "binds").write_text(binds)
+    variables = "".join(f"echo {name}=\\''{value}'\\'\n" for name, value in environment)
+    (directory / "main.env.sh").write_text(f"#!/bin/bash\n{variables}")
+    for path in [pause, directory / "main.env.sh"]:
+        path.chmod(0o755)
+    sh("chown", "-R", "alice:", str(home / ".hpk/default"), str(home / ".hpk-master"))
+    job = c.sbatch("alice", POD.format(flags=flags, output="/home/alice/out.%j"), "--partition=cpu", "--exclude=", "--get-user-env=10L")
     text = c.completed("alice", job, 60)
     check(devices(text) == 1, "one device", text)
 
@@ -410,7 +521,7 @@ def pod_by_specification(c):
     host = re.search(r"hostPath: {path: (\S+)}", snippet)[1]
     mount = re.search(r"mountPath: (\S+),", snippet)[1]
     check(host.startswith("/home/alice/"), "HPK takes a hostPath below $HOME only", snippet)
-    pod(c, "", f"--bind {host}:{mount}:ro", re.findall(r"{name: (\w+), value: (\S+)}", snippet))
+    pod(c, "", [(host, mount)], re.findall(r"{name: (\w+), value: (\S+)}", snippet))
     c.as_user("alice", f"scancel {service}")
     gone(c, "alice", service, 15, "after scancel")
 
@@ -418,7 +529,7 @@ def pod_by_specification(c):
 def pod_by_annotation(c):
     """HPK's script, (b): a pod that has nothing but the annotation slurm.hpk.io/flags: --remote-accel=1"""
     site_service(c)
-    pod(c, "#SBATCH --remote-accel=1", "", [])
+    pod(c, "#SBATCH --remote-accel=1", [], [])
 
 
 SITE = {name: NODES[name] for name in ["gpu1", "gpu2"]}
@@ -536,15 +647,16 @@ def licenses(c):
 
 SCENARIOS = [
     service_and_client, time_limit_begins, heterogeneous, two_services_four_clients, users_apart, wrong_input, killed, accounting_has_jobs, cancelled,
-    network_cut, preempted, node_crash, in_charliecloud, in_podman, spank_option, as_many_as_asked, site_accounting, licenses, time_limit,
+    network_cut, preempted, node_crash, in_charliecloud, in_podman, with_musl, spank_option, as_many_as_asked, site_accounting, licenses, time_limit,
 ]
-# These need Apptainer, which Debian 12 does not have (apptainer.py).
-WITH_APPTAINER = [in_apptainer, pod_by_specification, pod_by_annotation]
+# These need Apptainer, which Debian 12 does not have (apptainer.py), or what Debian 11 had (debian11.py).
+WITH_APPTAINER = [in_apptainer, pod_by_specification, pod_by_annotation, other_pods]
+WITH_DEBIAN_11 = [with_old_glibc]
 
 
 def run_scenarios(c, names):
     failed = []
-    known = SCENARIOS + (WITH_APPTAINER if os.path.exists("/opt/apptainer") else [])
+    known = SCENARIOS + (WITH_APPTAINER if os.path.exists("/opt/apptainer") else []) + (WITH_DEBIAN_11 if os.path.exists("/opt/debian11") else [])
     chosen = [s for s in known if not names or s.__name__ in names]
     for scenario in chosen:
         began = time.monotonic()
@@ -568,11 +680,16 @@ def inside(options):
     work = "/mnt"
     sh("mount", "--bind", options.inside, work)
     spank = built / "release/libspank_telecl.so"
-    if options.apptainer and os.path.exists(f"{options.apptainer}/usr/bin/apptainer"):
-        os.makedirs(f"{work}/opt", exist_ok=True)
-        sh("cp", "-r", options.apptainer, f"{work}/opt/apptainer")
     os.makedirs(f"{work}/opt", exist_ok=True)
+    if options.apptainer and os.path.exists(f"{options.apptainer}/usr/bin/apptainer"):
+        sh("cp", "-r", options.apptainer, f"{work}/opt/apptainer")
+    if options.debian11 and os.path.exists(f"{options.debian11}/mnt"):
+        sh("cp", "-a", options.debian11, f"{work}/opt/debian11")
     sh("gcc", "-O2", "-o", f"{work}/opt/busy", str(HERE / "busy.c"), "-lOpenCL")
+    # musl's compiler does not look where glibc's headers are.
+    os.makedirs(f"{work}/include")
+    os.symlink("/usr/include/CL", f"{work}/include/CL")
+    sh("musl-gcc", "-O2", "-I", f"{work}/include", "-o", f"{work}/opt/with-musl", str(HERE / "musl.c"))
     cluster = Cluster(
         work, built / "release/telecl", built / "release/libtelecl.so", built / "portable/libtelecl.so",
         spank if spank.exists() else None, ROOT / "deploy/slurm",
@@ -597,6 +714,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--built", required=True, help="the target directory")
     parser.add_argument("--apptainer", help="where apptainer.py has put it; without it, scenarios that need it are left out")
+    parser.add_argument("--debian11", help="where debian11.py has put it; the same")
     parser.add_argument("--logs", help="copy Slurm's logs there if something fails")
     parser.add_argument("--inside", help=argparse.SUPPRESS)
     parser.add_argument("only", nargs="*", help="names of scenarios")
