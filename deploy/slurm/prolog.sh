@@ -43,6 +43,14 @@ while [ "$count" -gt 0 ]; do
     count=$((count - 1))
 done
 
+# Where: the services of these, so that programs are not told of others that refuse them.
+services=
+for service in $SERVICES; do
+    case $service in *=*) name=${service%%=*} ;; *) name=${service%%:*} ;; esac
+    case "$devices " in *" --at=$name=number:"*) services="$services${services:+, }\"${service#*=}\"" ;; esac
+done
+[ -n "$services" ] || complain "none of SERVICES in /etc/telecl/slurm.env is for$devices"
+
 place=/run/telecl/jobs/$SLURM_JOB_ID
 mkdir -p -m 755 /run/telecl /run/telecl/jobs
 mkdir -p -m 700 /run/telecl/tokens
@@ -60,13 +68,7 @@ cp "$CA" "$place/ca.pem" && cp "$DRIVER" "$place/libtelecl.so" || complain "cann
 echo "$place/libtelecl.so" >"$place/vendors/telecl.icd"
 {
     echo "# Slurm job $SLURM_JOB_ID:$devices $memory"
-    printf 'services = ['
-    separator=
-    for service in $SERVICES; do
-        printf '%s"%s"' "$separator" "$service"
-        separator=', '
-    done
-    printf ']\nca = "%s/ca.pem"\ntoken = "%s/token"\n' "$place" "$place"
+    printf 'services = [%s]\nca = "%s/ca.pem"\ntoken = "%s/token"\n' "$services" "$place" "$place"
 } >"$place/telecl.toml.new"
 chown -R "$SLURM_JOB_UID" "$place"
 mv "$place/telecl.toml.new" "$place/telecl.toml"

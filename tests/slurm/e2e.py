@@ -98,6 +98,28 @@ def service_and_client(c):
     gone(c, "alice", service, 10, "after telecl slurm stop")
 
 
+# As docs/hpc.md has it.
+SCRIPT = """#!/bin/sh
+#SBATCH --nodes=2 --ntasks-per-node=1 --gres=gpu:1 --time=4:00:00 --signal=B:USR1@90
+#SBATCH --partition=gpu --mem=800
+exec telecl slurm service --drain 30s
+"""
+
+
+def stopped(c):
+    """a batch script of one's own, and telecl slurm stop: who comes is turned away, the program that runs ends well, nothing is left"""
+    service = c.sbatch("alice", SCRIPT)
+    client = long_client(c, "alice", service, seconds=8)
+    c.as_user("alice", f"telecl slurm stop {service}")
+    wait_for("it is not ready any more", lambda: not (place("alice", service) / "telecl.toml").exists(), 10)
+    done = c.as_user("alice", f"telecl slurm run --service {service} --wait 1s -- clinfo -l", check=False)
+    check(done.returncode == 3 and devices(done.stdout) == 0, "turned away", done.stdout, done.stderr)
+    check("ended 0" in c.completed("alice", client), "the program has ended well", c.output("alice", client), c.output("alice", service))
+    c.completed("alice", service, 45)
+    gone(c, "alice", service, 10, "after telecl slurm stop")
+    check("takes no new sessions" in c.output("alice", service), "it says so", c.output("alice", service))
+
+
 def accounting_has_jobs(c):
     """accounting has the job and the user of a program, and telecl sessions shows both"""
     service = start(c, "alice", "--gres gpu:1")
@@ -126,6 +148,10 @@ def heterogeneous(c):
     text = c.completed("alice", job, 60)
     check(devices(text) == 2, "the program sees two devices", text)
     gone(c, "alice", job, 10, "after the program's end")
+    job = c.sbatch("alice", script.replace("clinfo -l", "/opt/busy 90"))
+    wait_for("the program runs", lambda: "begun" in c.output("alice", job), 60)
+    c.as_user("alice", f"scancel {job}")
+    gone(c, "alice", job, 20, "after scancel")
 
 
 def two_services_four_clients(c):
@@ -159,13 +185,19 @@ def killed(c):
 
 
 def users_apart(c):
-    """bob cannot use alice's service: not by its number, not with a secret of his own"""
+    """bob cannot use alice's service: not by its number, not by its socket on its own node, not with a secret of his own"""
     service = start(c, "alice", "--gres gpu:1")
     done = c.as_user("bob", f"telecl slurm run --service {service} -- clinfo -l", check=False)
     check(done.returncode == 2 and "alice" in done.stderr and "own user" in done.stderr, "told whose it is", done.stderr)
     address = re.search(r'services = \["([^"]*)"', (place("alice", service) / "telecl.toml").read_text())[1]
     done = c.as_user("bob", f"cat {place('alice', service)}/secret", check=False)
     check(done.returncode != 0, "bob reads alice's secret")
+    node = json.loads(next((place("alice", service) / "nodes").iterdir()).read_text())["node"]
+    socket = c.inside(node, "sh", "-c", f"ls -d /tmp/telecl-*-{service}-*/service.sock").stdout.strip()
+    job = c.sbatch("bob", f"telecl devices --on unix:{socket}; ls {pathlib.Path(socket).parent}", "--partition=gpu", f"--nodelist={node}")
+    c.wait_state(job, ("COMPLETED", "FAILED"), 60)
+    text = c.output("bob", job)
+    check(socket and "No device can be reached" in text and "ermission denied" in text, "not by its socket, on its own node", text)
     c.as_user("bob", "rm -f s; telecl secret create s")
     job = c.sbatch("bob", f"telecl devices --on {address} --secret $HOME/s", "--partition=cpu")
     c.wait_state(job, ("COMPLETED", "FAILED"), 60)
@@ -177,9 +209,9 @@ def users_apart(c):
     gone(c, "alice", service, 15, "after scancel")
 
 
-def long_client(c, user, service):
+def long_client(c, user, service, seconds=90, environment=""):
     """A job whose program keeps a device busy for a minute and a half, if it is let."""
-    job = c.sbatch(user, f"telecl slurm run --service {service} -- /opt/busy 90; echo ended $?", "--partition=cpu")
+    job = c.sbatch(user, f"{environment} telecl slurm run --service {service} -- /opt/busy {seconds}; echo ended $?", "--partition=cpu")
     wait_for("the program runs", lambda: "begun" in c.output(user, job), 60)
     return job
 
@@ -204,7 +236,7 @@ def preempted(c):
     service = start(c, "alice", "--gres gpu:2", sbatch="--nodelist=gpu2 --requeue")
     secret = (place("alice", service) / "secret").read_text()
     urgent = c.sbatch("bob", "sleep 3", "--partition=urgent", "--nodelist=gpu2", "--gres=gpu:2")
-    wait_for("the service makes way", lambda: not place("alice", service).exists(), 30)
+    gone(c, "alice", service, 30, "after preemption")
     c.completed("bob", urgent, 60)
     client = c.sbatch("alice", f"telecl slurm run --service {service} -- clinfo -l", "--partition=cpu")
     text = c.completed("alice", client, 90)
@@ -250,24 +282,28 @@ def node_crash(c):
     """a node without power: whoever comes is told so in bounded time, and the requeued job serves again"""
     service = start(c, "alice", "--gres gpu:1", sbatch="--nodelist=gpu2 --requeue")
     client = long_client(c, "alice", service)
-    working(c, service)
+    hasty = long_client(c, "alice", service, environment="TELECL_HEARTBEAT=3s TELECL_GRACE=5s")
+    wait_for("both work", lambda: [s["commands"] > 10 for s in sessions(c, service)] == [True, True], 90)
     c.crash("gpu2")
     began = time.monotonic()
     done = c.as_user("alice", f"telecl slurm run --service {service} --wait 4s -- clinfo -l", timeout=60, check=False)
     check(done.returncode == 3 and str(service) in done.stderr, "not ready", done.stderr)
     told = time.monotonic() - began
+    # Heartbeat and grace, as the program wants them, and as they are by default.
+    wait_for("the hasty program ends", lambda: "ended" in c.output("alice", hasty), 30)
+    soon = time.monotonic() - began
     wait_for("Slurm notices", lambda: c.state(service) in ("PENDING", "NODE_FAIL", "COMPLETING"), 60)
     c.boot("gpu2")
-    # Heartbeat and grace, as they are by default.
-    wait_for("the program ends", lambda: "ended" in c.output("alice", client), 60)
-    check("is lost" in c.output("alice", client), "the program is told", c.output("alice", client)[-2000:])
+    wait_for("the program ends", lambda: "ended" in c.output("alice", client), began + 60 - time.monotonic())
     ended = time.monotonic() - began
+    for job in [client, hasty]:
+        check("is lost" in c.output("alice", job), "the program is told", c.output("alice", job)[-2000:])
     wait_for("the node is back", lambda: c.idle() >= len(NODES) - 1, 60)
     done = c.as_user("alice", f"telecl slurm run --service {service} --wait 60s -- clinfo -l", timeout=90)
     check(devices(done.stdout) == 1, "one device", done.stdout, done.stderr)
     c.as_user("alice", f"scancel {service}")
     gone(c, "alice", service, 15, "after scancel")
-    return f"who comes is told after {told:.1f} s, the program that ran after {ended:.1f} s"
+    return f"who comes is told after {told:.1f} s, the program that ran after {ended:.1f} s, one that asked for less after {soon:.1f} s"
 
 
 def wrong_input(c):
@@ -283,9 +319,16 @@ def wrong_input(c):
     refused("telecl slurm run --service ../x -- clinfo", 2, "squeue --me")
     refused("telecl slurm service", 2, "SLURM_JOB_ID", "telecl slurm start")
     refused("telecl slurm start --gres 'gpu:1 --x'", 2, "--gres")
-    refused("telecl slurm pod-snippet 999999", 3, "telecl.toml")
+    refused("telecl slurm pod-snippet 999999", 3, "telecl.toml", "999999")
+    refused("telecl container-args podman --service 999999", 3, "telecl.toml", "999999", "telecl slurm run")
+    refused("telecl container-args docker --service 1", 2, "docker", "podman")
+    refused("telecl slurm stop 999999", 2, "999999", "squeue --me")
+    refused("telecl slurm het --program-partition 'a b' -- ./program", 2, "--program-partition")
+    refused("PATH=/opt/telecl/bin telecl slurm start --gres gpu:1", 1, "sbatch", "telecl slurm start --print")
+    refused("HOME=nowhere telecl slurm run --service 1 -- /bin/true", 2, "HOME")
     service = start(c, "alice", "--gres gpu:1")
     where = place("alice", service)
+    refused(f"telecl container-args podman --service {service} --driver nowhere.so", 2, "nowhere.so", "libtelecl.so")
     c.as_user("alice", f"chmod 755 {where}")
     refused(f"telecl slurm run --service {service} -- clinfo", 2, "chmod 700", str(where))
     c.as_user("alice", f"chmod 700 {where}; chmod 644 {where}/secret")
@@ -295,7 +338,9 @@ def wrong_input(c):
     c.as_user("alice", f"mv kept {where}")
     refused(f"telecl slurm run --service {service} -- clinfo", 3, "stale", str(where), "rm -r")
     held = c.sbatch("alice", "exec telecl slurm service", "--partition=gpu", "--hold")
-    refused(f"telecl slurm run --service {held} --wait 1s -- clinfo", 3, "not ready", "PENDING", held)
+    refused(f"telecl slurm run --service {held} --wait 1s -- clinfo", 3, "not ready", "PENDING", held, f"waiting for job {held}")
+    done = c.as_user("bob", f"telecl slurm stop {held}", check=False)
+    check(done.returncode == 1 and "squeue --me" in done.stderr and c.state(held) == "PENDING", "bob cannot stop it", done.stderr)
     c.as_user("alice", f"scancel {held}")
     # The next service cleans up after those that could not.
     service = start(c, "alice", "--gres gpu:1")
@@ -543,7 +588,8 @@ def site_service(c):
     sh("/opt/telecl/bin/telecl", "pki", "init", "--dir", str(etc / "pki"), "--name", ",".join([*SITE, *SITE.values()]))
     (etc / "revoked").touch()
     settings = (ROOT / "deploy/slurm/slurm.env").read_text()
-    addresses = " ".join(f"{address}:7701" for address in SITE.values())
+    # Names that are looked up, and an address: both ways that the settings have.
+    addresses = f"gpu1:7701 gpu2={SITE['gpu2']}:7701"
     (etc / "slurm.env").write_text(re.sub(r"SERVICES=.*", f'SERVICES="{addresses}"', settings))
     c.site = [site_service_on(c, name) for name in SITE]
     for name in SITE:
@@ -567,12 +613,32 @@ ON_SITE = ",".join(f"{address}:7701" for address in SITE.values())
 CHOSEN = "grep -o at=[a-z0-9]*=number:[0-9]* $TELECL_SESSION_DIR/telecl.toml | cut -d= -f2-"
 
 
+def another_release(c):
+    """A plugin that was built for another release of Slurm is refused, and jobs run: it is registered as optional."""
+    plugin = bytearray(pathlib.Path("/opt/telecl/lib/telecl/spank_telecl.so").read_bytes())
+    listed = sh("nm", "--dynamic", "/opt/telecl/lib/telecl/spank_telecl.so")
+    # It is a constant, at the same place in the file as in memory.
+    at = int(re.search(r"^([0-9a-f]+) R plugin_version$", listed, re.MULTILINE)[1], 16)
+    version = int.from_bytes(plugin[at : at + 4], "little")
+    check(version >> 16 in range(20, 100), "that is the release", hex(version))
+    plugin[at : at + 4] = (version + 0x010000).to_bytes(4, "little")
+    (c.work / "opt/telecl/lib/telecl/another.so").write_bytes(plugin)
+    stack = pathlib.Path("/etc/slurm/plugstack.conf")
+    before = stack.read_text()
+    stack.write_text("optional /opt/telecl/lib/telecl/another.so\n")
+    try:
+        done = c.as_user("alice", "srun echo it runs; srun --remote-accel=1 true", check=False)
+        check("it runs" in done.stdout and "remote-accel" in done.stderr, "a job runs, without the option", done.stdout, done.stderr)
+    finally:
+        stack.write_text(before)
+
+
 def as_many_as_asked(c):
     """--remote-accel=N: a job has N of the site's devices, on all of its nodes the same, and the services let it use no other"""
     site_service(c)
     for count in [1, 3, 4]:
         done = c.as_user("alice", f"srun --remote-accel={count} clinfo -l", timeout=60)
-        check(devices(done.stdout) == count, f"{count} of four devices", done.stdout, done.stderr)
+        check(devices(done.stdout) == count and "telecl" not in done.stderr, f"{count} of four devices, and no word of others", done.stdout, done.stderr)
     # With everything that the job was given, and both services by their addresses.
     tried = f"telecl devices --json --on {ON_SITE} --ca $TELECL_SESSION_DIR/ca.pem --token $TELECL_SESSION_DIR/token"
     done = c.as_user("alice", f"srun --remote-accel=1 sh -c '{CHOSEN}; {tried}'", timeout=60, check=False)
@@ -593,7 +659,7 @@ def as_many_as_asked(c):
 def site_accounting(c):
     """the site's accounting has the job of the token, not the one that a program claims; telecl top shows it"""
     site_service(c)
-    job = c.sbatch("bob", "SLURM_JOB_ID=1 /opt/busy 8", "--remote-accel=1", "--partition=cpu")
+    job = c.sbatch("bob", "SLURM_JOB_ID=999999 /opt/busy 8", "--remote-accel=1", "--partition=cpu")
 
     def shown():
         # Root sees all sessions, on the service's own node.
@@ -606,7 +672,7 @@ def site_accounting(c):
     c.completed("bob", job, 60)
     lines = [json.loads(line) for path in pathlib.Path("/etc/telecl").glob("accounting-*.jsonl") for line in path.read_text().splitlines()]
     mine = [line for line in lines if line["job"] == job]
-    check(len(mine) == 1 and mine[0]["user"] == "bob" and not [line for line in lines if line["job"] == "1"], "one line, of this job and bob", lines)
+    check(len(mine) == 1 and mine[0]["user"] == "bob" and not [line for line in lines if line["job"] == "999999"], "one line, of this job and bob", lines)
     used = mine[0]["devices"][0]
     check(used["device_seconds"] > 0 and used["peak_memory"] >= 1 << 20 and mine[0]["bytes_in"] >= 1 << 20, "what it used", mine[0])
 
@@ -626,6 +692,7 @@ def spank_option(c):
     for wrong in ["0", "x", "1,mem=4", "1,cpu=1"]:
         done = c.as_user("alice", f"srun --remote-accel={wrong} true", check=False)
         check(done.returncode != 0 and "--remote-accel" in done.stderr, f"{wrong} is refused", done.stderr)
+    another_release(c)
     wait_for("tokens are revoked", lambda: len(pathlib.Path("/etc/telecl/revoked").read_text().split("\n")) >= 3, 15)
     kept = f"telecl devices --on {ON_SITE} --ca kept-token/ca.pem --token kept-token/token"
     wait_for("a token that was kept is worth nothing", lambda: "revoked" in c.as_user("alice", kept, check=False).stdout, 15)
@@ -646,7 +713,7 @@ def licenses(c):
 
 
 SCENARIOS = [
-    service_and_client, time_limit_begins, heterogeneous, two_services_four_clients, users_apart, wrong_input, killed, accounting_has_jobs, cancelled,
+    service_and_client, time_limit_begins, stopped, heterogeneous, two_services_four_clients, users_apart, wrong_input, killed, accounting_has_jobs, cancelled,
     network_cut, preempted, node_crash, in_charliecloud, in_podman, with_musl, spank_option, as_many_as_asked, site_accounting, licenses, time_limit,
 ]
 # These need Apptainer, which Debian 12 does not have (apptainer.py), or what Debian 11 had (debian11.py).
