@@ -43,7 +43,7 @@ while [ "$count" -gt 0 ]; do
     count=$((count - 1))
 done
 
-# Where: the services of these, so that programs are not told of others that refuse them.
+# Where: the services of these, so that programs are not told of others that refuse them. NAME=ADDRESS, or NAME:PORT.
 services=
 for service in $SERVICES; do
     case $service in *=*) name=${service%%=*} ;; *) name=${service%%:*} ;; esac

@@ -588,8 +588,7 @@ def site_service(c):
     sh("/opt/telecl/bin/telecl", "pki", "init", "--dir", str(etc / "pki"), "--name", ",".join([*SITE, *SITE.values()]))
     (etc / "revoked").touch()
     settings = (ROOT / "deploy/slurm/slurm.env").read_text()
-    # Names that are looked up, and an address: both ways that the settings have.
-    addresses = f"gpu1:7701 gpu2={SITE['gpu2']}:7701"
+    addresses = " ".join(f"{name}={address}:7701" for name, address in SITE.items())
     (etc / "slurm.env").write_text(re.sub(r"SERVICES=.*", f'SERVICES="{addresses}"', settings))
     c.site = [site_service_on(c, name) for name in SITE]
     for name in SITE:
