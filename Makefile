@@ -57,8 +57,8 @@ build: ## the command and the driver, in target/release
 	@.ci/need-cargo
 	cargo build $(PROFILE) --workspace
 
-driver-portable: ## the driver for containers with glibc 2.17 or later, in target/portable
-	@.ci/install gcc libc6-dev binutils python3 python3-venv
+driver-portable: ## the driver for containers, with glibc 2.17 or later or with musl, in target/portable
+	@.ci/install gcc libc6-dev binutils python3 python3-venv musl
 	@.ci/need-cargo
 	@.ci/driver-portable $(BUILT)
 
@@ -124,8 +124,8 @@ system: build ## C programs through a real loader, a real service and the real d
 parity-ci: build ## the part of the parity run that every change must pass
 	$(PYTHON) tests/parity/parity.py --subset ci --telecl $(BIN)/telecl --driver $(BIN)/libtelecl.so
 
-# Debian's Slurm, and a container that needs no daemon.
-SLURM_PACKAGES := slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge libslurm-dev charliecloud-runtime \
+# Debian's Slurm, and containers that need no daemon.
+SLURM_PACKAGES := slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge libslurm-dev charliecloud-runtime podman runc fuse-overlayfs catatonit musl-tools \
 	iproute2 util-linux procps uidmap libseccomp2 libsqlite3-0 gcc libc6-dev ocl-icd-opencl-dev opencl-headers clinfo hashcat pocl-opencl-icd ocl-icd-libopencl1
 
 e2e-slurm: ## jobs on a real Slurm of several nodes, each in namespaces of its own; needs root
@@ -134,7 +134,9 @@ e2e-slurm: ## jobs on a real Slurm of several nodes, each in namespaces of its o
 	cargo build $(PROFILE) -p telecl-cli -p telecl-driver
 	$(PYTHON) tests/slurm/apptainer.py $(BUILT)/apptainer \
 		|| echo "warning: no Apptainer could be had; what needs it is left out"
-	$(PYTHON) tests/slurm/e2e.py --built $(BUILT) --apptainer $(BUILT)/apptainer
+	$(PYTHON) tests/slurm/debian11.py $(BUILT)/debian11 \
+		|| echo "warning: Debian 11 could not be had; what needs it is left out"
+	$(PYTHON) tests/slurm/e2e.py --built $(BUILT) --apptainer $(BUILT)/apptainer --debian11 $(BUILT)/debian11
 
 # Debian roots, a certificate authority, and static programs for containers.
 KUBE_PACKAGES := gcc libc6-dev binutils python3 python3-venv mmdebstrap ocl-icd-libopencl1 openssl iproute2 util-linux \

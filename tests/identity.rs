@@ -188,6 +188,10 @@ fn tokens_that_are_wrong_are_refused_each_for_its_own_reason() {
     // For other services, and for devices that are not here.
     let elsewhere = desk.token("elsewhere.token", &["--tenant", "red", "--for", "1h", "--service", "no-such-node"]);
     refused(&elsewhere, "token_elsewhere", "no-such-node");
+    let at = desk.token("at.token", &["--tenant", "red", "--for", "1h", "--at", "no-such-node=number:1"]);
+    refused(&at, "token_elsewhere", "no-such-node");
+    let none = desk.token("none.token", &["--tenant", "red", "--for", "1h", "--at", "*=number:99"]);
+    refused(&none, "no_device", "(devices, token)");
     let nothing = desk.token("nothing.token", &["--tenant", "red", "--for", "1h", "--devices", "no such device"]);
     refused(&nothing, "no_device", "(devices, token)");
     // Nothing at all.

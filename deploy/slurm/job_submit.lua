@@ -5,7 +5,7 @@ local license = "accel"
 
 local function remote_accel(job)
     for _, entry in pairs(job.spank_job_env or {}) do
-        local count = string.match(entry, "REMOTE_ACCEL=(%d+)")
+        local count = string.match(entry, "^REMOTE_ACCEL=(%d+)")
         if count then
             return count
         end

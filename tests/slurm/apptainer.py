@@ -9,12 +9,11 @@ programs, and with them the version that they are looked up by.
 
 import os
 import pathlib
-import shutil
 import struct
-import subprocess
 import sys
 
-SOURCE = "deb [check-valid-until=no signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] {archive} sid main\n"
+from debian import unpack
+
 RENAMED = {b"__isoc23_strtol": b"strtol", b"__isoc23_strtoul": b"strtoul"}
 NEW, OLD = b"GLIBC_2.38", b"GLIBC_2.2.5"
 
@@ -69,38 +68,12 @@ def make_older(path):
     path.write_bytes(data)
 
 
-def archive():
-    """Where this system has its own packages from: the same place has those of unstable."""
-    asked = ["apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages"]
-    known = subprocess.run(asked, check=True, capture_output=True, text=True).stdout.split()
-    return next(place for place in known if place.rstrip("/").endswith("/debian"))
-
-
-def fetch(place):
-    """Unpacks the package, with lists of packages that are kept apart from the system's."""
-    # An earlier attempt may have stopped half-way.
-    shutil.rmtree(place, ignore_errors=True)
-    place.mkdir(parents=True)
-    for directory in ["apt/lists/partial", "apt/cache/archives/partial"]:
-        (place / directory).mkdir(parents=True)
-    (place / "apt/sources.list").write_text(SOURCE.format(archive=archive()))
-    apt = [
-        "apt-get", "-q", "-o", f"Dir::Etc::sourcelist={place}/apt/sources.list", "-o", "Dir::Etc::sourceparts=/dev/null",
-        "-o", f"Dir::State::lists={place}/apt/lists", "-o", f"Dir::Cache={place}/apt/cache", "-o", "Acquire::Retries=3",
-        "-o", "APT::Sandbox::User=root",
-    ]
-    subprocess.run([*apt, "update"], check=True, timeout=180, stdout=subprocess.DEVNULL)
-    subprocess.run([*apt, "download", "apptainer"], check=True, timeout=180, stdout=subprocess.DEVNULL, cwd=place / "apt")
-    package = next((place / "apt").glob("apptainer_*.deb"))
-    subprocess.run(["dpkg-deb", "--extract", str(package), str(place)], check=True, timeout=60)
-
-
 def main():
     place = pathlib.Path(sys.argv[1]).absolute()
     program = place / "usr/bin/apptainer"
     if program.exists():
         return
-    fetch(place)
+    unpack(place, "sid", "apptainer")
     for path in [program, place / "usr/lib/x86_64-linux-gnu/apptainer/bin/starter"]:
         make_older(path)
     # It looks for these beside itself, in a place that depends on where its starter is.

@@ -1,7 +1,9 @@
 //! `telecl pki`, `telecl token` and `telecl secret`: making credentials.
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
@@ -99,18 +101,48 @@ struct CreateArgs {
     /// Services it is good for, by the names of their nodes; * at the end stands for any rest
     #[arg(long = "service", value_name = "NAME,...", value_delimiter = ',')]
     services: Vec<String>,
+    /// A device of a service, and no other service: gpu1=number:2; may be given several times
+    #[arg(long, value_name = "NAME=PATTERN")]
+    at: Vec<At>,
     /// How many sessions may be opened with it
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     sessions: Option<u32>,
     /// One session: whoever comes second is refused
     #[arg(long, conflicts_with = "sessions")]
     once: bool,
+    /// The batch job that it is for, by which its sessions are accounted
+    #[arg(long, value_name = "JOBID", value_parser = job_number)]
+    job: Option<String>,
     /// The key that signs [default: token.key of telecl pki init]
     #[arg(long, value_name = "FILE")]
     key: Option<PathBuf>,
     /// Write it to this new file, for its owner alone, instead of stdout
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
+}
+
+/// A device of a service: `gpu1=number:2`.
+#[derive(Clone, Debug)]
+struct At {
+    service: String,
+    device: String,
+}
+
+impl FromStr for At {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<At, String> {
+        let (service, device) = text.split_once('=').ok_or("it takes a service and a device, as in gpu1=number:2")?;
+        if service.is_empty() {
+            return Err("the name of the service is missing, as in gpu1=number:2".to_owned());
+        }
+        DevicePattern::parse(device)?;
+        Ok(At { service: service.to_owned(), device: device.to_owned() })
+    }
+}
+
+fn job_number(text: &str) -> Result<String, String> {
+    if telecl_wire::is_job(text) { Ok(text.to_owned()) } else { Err("it is no job's number".to_owned()) }
 }
 
 /// Say what a token says
@@ -264,11 +296,17 @@ fn create(args: &CreateArgs) -> Outcome {
         None => directory(None)?.join(pki::TOKEN_KEY),
     };
     let key = SigningKey::load(&key)?;
+    let mut at = BTreeMap::<String, Vec<String>>::new();
+    for At { service, device } in &args.at {
+        at.entry(service.clone()).or_default().push(device.clone());
+    }
     let claims = Claims::new(&args.tenant, args.lifetime).map_err(PkiError::from)?;
     let claims = Claims {
         memory: args.memory,
         devices: args.devices.clone(),
         services: args.services.clone(),
+        at,
+        job: args.job.clone(),
         sessions: if args.once { Some(1) } else { args.sessions },
         ..claims
     };
@@ -300,7 +338,9 @@ fn show(file: &Path) -> Outcome {
         "memory": claims.memory.map(show_size),
         "devices": claims.devices,
         "services": claims.services,
+        "at": claims.at,
         "sessions": claims.sessions,
+        "job": claims.job,
     });
     print(format_args!("{shown:#}\n"));
     Ok(if left == 0 { Exit::Failed } else { Exit::Ok })

@@ -19,7 +19,9 @@ pub use certificate::tenant_of_certificate;
 pub use client::{CredentialError, Credentials, IntroduceError, Presented};
 pub use file::{FileError, Privacy, certificates, private_key, read, read_text};
 pub use secret::{NONCE, Secret, SecretError};
-pub use token::{Claims, KeyError, RevokedList, SigningKey, TokenError, VerifyingKeys, is_web_token, now};
+pub use token::{
+    Claims, KeyError, RevokedList, SigningKey, TokenDevices, TokenError, VerifyingKeys, is_web_token, now,
+};
 
 use ring::rand::{SecureRandom, SystemRandom};
 

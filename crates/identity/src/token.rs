@@ -3,7 +3,7 @@
 //! A token is one line, `telecl1.PAYLOAD.SIGNATURE`: the payload is JSON in base64 for URLs, the signature is Ed25519's over
 //! everything before it. Services know the public key; nobody else is asked.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -15,7 +15,8 @@ use ring::signature::{ED25519, Ed25519KeyPair, KeyPair, UnparsedPublicKey};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{PrivatePkcs8KeyDer, SubjectPublicKeyInfoDer};
 use serde::{Deserialize, Serialize};
-use telecl_policy::{DevicePattern, Tenant};
+use telecl_policy::{DeviceFacts, DevicePattern, Tenant};
+use telecl_wire::is_job;
 
 use crate::file::{FileError, Privacy, read, read_text};
 use crate::hex;
@@ -62,9 +63,45 @@ pub struct Claims {
     /// The names of services that it is good for, `*` at the end for any rest; all if there are none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub services: Vec<String>,
+    /// Patterns for the devices it is good for at each of these services, whose names are as in `services`. If there are any,
+    /// no other service takes it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub at: BTreeMap<String, Vec<String>>,
     /// How many sessions may be opened with it; any number if it does not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sessions: Option<u32>,
+    /// The batch job that it was made for, if for one: the number by which its sessions are accounted, whatever a driver says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job: Option<String>,
+}
+
+/// The devices that a token is good for, at one service.
+#[derive(Debug)]
+pub struct TokenDevices {
+    /// Any of these; all if there are none.
+    everywhere: Vec<DevicePattern>,
+    /// And any of these, if the token says so for each service.
+    at: Option<Vec<DevicePattern>>,
+}
+
+impl TokenDevices {
+    pub fn has(&self, device: &DeviceFacts<'_>) -> bool {
+        let any = |patterns: &[DevicePattern]| patterns.iter().any(|pattern| pattern.matches(device));
+        (self.everywhere.is_empty() || any(&self.everywhere)) && self.at.as_deref().is_none_or(any)
+    }
+}
+
+fn patterns<'a>(texts: impl IntoIterator<Item = &'a String>) -> Result<Vec<DevicePattern>, TokenError> {
+    let patterns: Result<_, _> = texts.into_iter().map(|text| DevicePattern::parse(text)).collect();
+    patterns.map_err(|_| TokenError::Malformed("its devices are no patterns"))
+}
+
+/// Whether a name in a token, `*` at its end for any rest, is that of a service.
+fn is_meant(name: &str, service: &str) -> bool {
+    match name.strip_suffix('*') {
+        Some(beginning) => service.starts_with(beginning),
+        None => name == service,
+    }
 }
 
 /// Why a token is not taken.
@@ -135,11 +172,11 @@ impl Claims {
         Tenant::parse(&self.tenant).map_err(|_| TokenError::Malformed("its tenant has no name"))
     }
 
-    /// The devices it is good for; none for all.
-    pub fn devices(&self) -> Result<Vec<DevicePattern>, TokenError> {
-        let pattern = |text: &String| DevicePattern::parse(text);
-        let patterns: Result<_, _> = self.devices.iter().map(pattern).collect();
-        patterns.map_err(|_| TokenError::Malformed("its devices are no patterns"))
+    /// The devices it is good for at a service of this name.
+    pub fn devices(&self, service: &str) -> Result<TokenDevices, TokenError> {
+        let here = self.at.iter().filter(|(name, _)| is_meant(name, service)).flat_map(|(_, devices)| devices);
+        let at = if self.at.is_empty() { None } else { Some(patterns(here)?) };
+        Ok(TokenDevices { everywhere: patterns(&self.devices)?, at })
     }
 
     /// Whether it may be used at this time, at a service of this name.
@@ -148,19 +185,22 @@ impl Claims {
             return Err(TokenError::Malformed("its id is none"));
         }
         self.tenant()?;
-        self.devices()?;
+        patterns(self.devices.iter().chain(self.at.values().flatten()))?;
+        if self.job.as_ref().is_some_and(|job| !is_job(job)) {
+            return Err(TokenError::Malformed("its job has no number"));
+        }
         if now >= self.expires {
             return Err(TokenError::Expired(Ago(now - self.expires)));
         }
         if self.issued > now + LEEWAY {
             return Err(TokenError::NotYet(Ago(self.issued - now)));
         }
-        let meant = |pattern: &String| match pattern.strip_suffix('*') {
-            Some(beginning) => service.starts_with(beginning),
-            None => pattern == service,
-        };
-        if !self.services.is_empty() && !self.services.iter().any(meant) {
+        if !self.services.is_empty() && !self.services.iter().any(|name| is_meant(name, service)) {
             return Err(TokenError::Elsewhere(self.services.join(", ")));
+        }
+        if !self.at.is_empty() && !self.at.keys().any(|name| is_meant(name, service)) {
+            let names: Vec<&str> = self.at.keys().map(String::as_str).collect();
+            return Err(TokenError::Elsewhere(names.join(", ")));
         }
         Ok(())
     }
@@ -294,7 +334,9 @@ impl Claims {
             memory: None,
             devices: Vec::new(),
             services: Vec::new(),
+            at: BTreeMap::new(),
             sessions: None,
+            job: None,
         })
     }
 }
@@ -326,7 +368,12 @@ mod tests {
         let id = "0123456789abcdef0123456789abcdef".to_owned();
         let (devices, services) = (vec!["*H200*".to_owned()], vec!["node7".to_owned(), "gpu-*".to_owned()]);
         let (tenant, sessions) = ("team-red".to_owned(), Some(2));
-        Claims { tenant, id, issued: 1_000, expires: 2_000, memory: Some(4 << 30), devices, services, sessions }
+        let at = BTreeMap::from([
+            ("gpu-9".to_owned(), vec!["number:2".to_owned()]),
+            ("node*".to_owned(), vec!["*".to_owned()]),
+        ]);
+        let (memory, job) = (Some(4 << 30), Some("4711".to_owned()));
+        Claims { tenant, id, issued: 1_000, expires: 2_000, memory, devices, services, at, sessions, job }
     }
 
     #[test]
@@ -365,10 +412,30 @@ mod tests {
             Claims { tenant: "no tenant".to_owned(), ..claims() },
             Claims { id: "short".to_owned(), ..claims() },
             Claims { devices: vec!["number:x".to_owned()], ..claims() },
+            Claims { at: BTreeMap::from([("node7".to_owned(), vec!["number:x".to_owned()])]), ..claims() },
+            Claims { job: Some("4711; rm".to_owned()), ..claims() },
         ] {
             assert_eq!(code(&key.sign(&wrong).unwrap(), 1_500, "node7"), "token_malformed", "{wrong:?}");
         }
         assert_eq!(TokenError::Expired(Ago(30_000)).to_string(), "the token has expired 8 h ago; ask for a new one");
+    }
+
+    #[test]
+    fn a_token_can_be_good_for_other_devices_at_each_service() {
+        let facts = |number, name| DeviceFacts { number, name, platform: "NVIDIA CUDA", uuid: None };
+        let has = |claims: &Claims, service: &str| {
+            let devices = claims.devices(service).unwrap();
+            [facts(1, "H200"), facts(2, "H200"), facts(3, "A100")].map(|device| devices.has(&device))
+        };
+        let all = Claims::new(&Tenant::anonymous(), Duration::from_secs(9)).unwrap();
+        assert_eq!(has(&all, "any"), [true; 3]);
+        assert_eq!(has(&claims(), "node7"), [true, true, false], "those of devices");
+        assert_eq!(has(&claims(), "gpu-9"), [false, true, false], "of these, the one of the service");
+        assert_eq!(has(&claims(), "gpu-8"), [false; 3]);
+        let (key, known) = keys();
+        let token = key.sign(&claims()).unwrap();
+        let refusal = known.verify(&token, 1_500, "gpu-8").unwrap_err();
+        assert!(refusal.code() == "token_elsewhere" && refusal.to_string().contains("gpu-9, node*"), "{refusal}");
     }
 
     #[test]

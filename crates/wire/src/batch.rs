@@ -1,6 +1,6 @@
 //! Which batch job a program is part of, in the name by which its driver introduces it: `hashcat@slurm:4711`.
 //!
-//! It is the driver's word, as the name is: for accounts of one user's jobs, not for deciding anything.
+//! It is the driver's word, as the name is, unless a token names the job: for accounts, not for deciding anything.
 
 const MARK: &str = "@slurm:";
 
@@ -20,7 +20,8 @@ pub fn split_job(program: &str) -> (&str, Option<&str>) {
     }
 }
 
-fn is_job(text: &str) -> bool {
+/// Whether this is the number of a batch job.
+pub fn is_job(text: &str) -> bool {
     (1..=10).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 

@@ -21,7 +21,7 @@ pub mod reply;
 pub mod request;
 pub mod status;
 
-pub use batch::{program_in_job, split_job};
+pub use batch::{is_job, program_in_job, split_job};
 pub use codec::{DecodeError, Field, Ids, Reader, decode, encode};
 pub use header::{Header, MAX_BODY, MAX_PAYLOAD};
 pub use request::Request;

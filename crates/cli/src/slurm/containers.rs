@@ -34,6 +34,9 @@ pub(crate) struct ContainerArgs {
     /// The service's job, which must be ready
     #[arg(long, value_name = "JOBID")]
     service: JobId,
+    /// Another driver than the one that the service has put there, for an image with a C library of its own
+    #[arg(long, value_name = "FILE")]
+    driver: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -47,22 +50,66 @@ enum Runtime {
 /// `telecl container-args`.
 pub(crate) fn container_args(args: &ContainerArgs) -> Outcome {
     let place = ready(&args.service)?;
-    print(format_args!("{}\n", words(args.runtime, &place.path).join(" ")));
+    let driver = args.driver.as_deref().map(|driver| launch::find_driver(Some(driver))).transpose()?;
+    let used = driver.clone().unwrap_or_else(|| place.path.join(launch::DRIVER));
+    if let Some(minor) = newest_glibc(&fs::read(&used).unwrap_or_default()).filter(|minor| *minor > PORTABLE_GLIBC) {
+        eprintln!(
+            "note: {} needs glibc 2.{minor} in the image; the driver for older ones and for musl (make driver-portable) was not \
+             installed when job {} began",
+            used.display(),
+            args.service
+        );
+    }
+    for path in [Some(place.path.as_path()), driver.as_deref()].into_iter().flatten() {
+        check_path(path)?;
+    }
+    print(format_args!("{}\n", words(args.runtime, &place.path, driver.as_deref()).join(" ")));
     Ok(Exit::Ok)
 }
 
+/// What a shell would split, or a container runtime take for the end of a path.
+fn check_path(path: &Path) -> Result<(), Failure> {
+    let text = path.to_string_lossy();
+    if text.contains(|c: char| c.is_whitespace() || ":,$'\"\\*?[".contains(c)) {
+        let what = format!("{text:?} cannot be named in options for containers");
+        return Err(Failure::new(Exit::Usage, what, "Bind it by hand; docs/hpc.md says which variables are set"));
+    }
+    Ok(())
+}
+
+/// The driver for containers does with glibc 2.17, and with musl.
+const PORTABLE_GLIBC: u32 = 17;
+
+/// The newest glibc whose symbols a library asks for: 34 for 2.34. None for a library that asks for none.
+fn newest_glibc(library: &[u8]) -> Option<u32> {
+    const NAME: &[u8] = b"GLIBC_2.";
+    let minor = |at: usize| {
+        let digits: Vec<u8> =
+            library[at + NAME.len()..].iter().copied().take_while(u8::is_ascii_digit).take(3).collect();
+        std::str::from_utf8(&digits).ok()?.parse().ok()
+    };
+    let found = library.windows(NAME.len()).enumerate().filter(|(_, window)| *window == NAME);
+    found.filter_map(|(at, _)| minor(at)).max()
+}
+
 /// The options, each a word that a shell does not split: command substitution knows no quotes.
-fn words(runtime: Runtime, place: &Path) -> Vec<String> {
+fn words(runtime: Runtime, place: &Path, driver: Option<&Path>) -> Vec<String> {
     let place = place.display();
+    // Over the one that is there.
+    let over = |option: &str, inside: &str, mode: &str| {
+        driver.map(|driver| format!("{option}={}:{inside}/{}{mode}", driver.display(), launch::DRIVER))
+    };
     match runtime {
         Runtime::Apptainer => {
             let mut words =
                 vec![format!("--bind={place}:{INSIDE}:ro"), format!("--bind={place}/vendors:/etc/OpenCL/vendors:ro")];
+            words.extend(over("--bind", INSIDE, ":ro"));
             words.extend(variables(INSIDE, "vendors").into_iter().map(|(name, value)| format!("--env={name}={value}")));
             words
         }
         Runtime::Charliecloud => {
             let mut words = vec![format!("--bind={place}:{INSIDE_CHARLIECLOUD}")];
+            words.extend(over("--bind", INSIDE_CHARLIECLOUD, ""));
             let variables = variables(INSIDE_CHARLIECLOUD, "vendors-mnt");
             words.extend(variables.into_iter().map(|(name, value)| format!("--set-env={name}={value}")));
             words
@@ -71,6 +118,7 @@ fn words(runtime: Runtime, place: &Path) -> Vec<String> {
             // As the same user inside: files with secrets are refused if they are another's.
             let mut words = vec!["--userns=keep-id".to_owned(), "--network=host".to_owned()];
             words.push(format!("--volume={place}:{INSIDE}:ro"));
+            words.extend(over("--volume", INSIDE, ":ro"));
             words.extend(variables(INSIDE, "vendors").into_iter().map(|(name, value)| format!("--env={name}={value}")));
             words
         }
@@ -168,10 +216,28 @@ mod tests {
     #[test]
     fn every_option_is_one_word() {
         for runtime in [Runtime::Apptainer, Runtime::Charliecloud, Runtime::Podman] {
-            for word in words(runtime, Path::new("/home/alice/.telecl/jobs/17")) {
+            let place = Path::new("/home/alice/.telecl/jobs/17");
+            let all = words(runtime, place, Some(Path::new("/opt/musl.so")));
+            for word in &all {
                 assert!(word.starts_with("--") && !word.contains(char::is_whitespace), "{word}");
             }
+            let driver = |words: &[String]| words.iter().filter(|word| word.contains("=/opt/musl.so:/")).count();
+            assert_eq!((driver(&all), driver(&words(runtime, place, None))), (1, 0));
         }
+    }
+
+    #[test]
+    fn a_path_that_would_become_two_words_is_refused() {
+        assert!(check_path(Path::new("/home/alice/.telecl/jobs/17")).is_ok());
+        for bad in ["/home/al ice", "/a:b", "/a,b", "/a$b", "/a*"] {
+            assert!(check_path(Path::new(bad)).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn what_a_driver_asks_of_glibc_is_found() {
+        assert_eq!(newest_glibc(b"..GLIBC_2.2.5\0GLIBC_2.34\0GLIBC_2.17\0GLIBC_2.x"), Some(34));
+        assert_eq!(newest_glibc(b"libc.so\0GLIBC_"), None);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::process::{Signal, set_parent_process_death_signal};
-use signal_hook::consts::SIGUSR2;
+use signal_hook::consts::SIGURG;
 use signal_hook::iterator::Signals;
 use telecl_config::Address;
 use telecl_wire::status::DrainMode;
@@ -45,7 +45,7 @@ fn begin(args: &NodeArgs) -> Outcome {
         ("TELECL_ORPHAN_GRACE", "0s"),
         ("TELECL_STATE_DIR", "none"),
         // SIGTERM comes from scancel, and SIGKILL so soon after it that sessions could not end by themselves. Those who have time
-        // say SIGUSR2.
+        // say SIGURG.
         ("TELECL_DRAIN_GRACE", "0s"),
         // There is a socket in the private directory.
         ("TELECL_LOCAL_SOCKET", "false"),
@@ -172,9 +172,11 @@ fn tell(addresses: &[Address], place: &Place, node: &str) -> io::Result<()> {
     place.write_node(&NodeFile { node: node.to_owned(), address, step, gpus })
 }
 
-/// SIGUSR2: the sessions there are may end, for as long as the job's directory says, and the service stops.
+/// SIGURG: the sessions there are may end, for as long as the job's directory says, and the service stops. Slurm sends a signal to
+/// all processes of a step, also to workers and to compilers that they have started: this is one that nobody minds who does not know
+/// it.
 fn drain_when_told(socket: Address, place: Place) -> io::Result<()> {
-    let mut signals = Signals::new([SIGUSR2])?;
+    let mut signals = Signals::new([SIGURG])?;
     let watch = move || {
         for _ in signals.forever() {
             let seconds = fs::read_to_string(place.drain_file()).ok().and_then(|text| text.trim().parse().ok());

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
-use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
+use signal_hook::consts::{SIGINT, SIGTERM, SIGURG, SIGUSR1};
 use signal_hook::iterator::Signals;
 
 use super::job::{self, JobId};
@@ -159,8 +159,9 @@ impl Step {
         // Without the file they take the grace that they were started with.
         let _ = place.write(&place.drain_file(), &grace.as_secs().to_string());
         if let Some(step) = &step {
-            // Not to srun, which would kill the tasks: SIGUSR2 to these has them drain, however often it comes.
-            if let Err(error) = job::signal(job, Some(step), "USR2") {
+            // Not to srun, which would kill the tasks: SIGURG to these has them drain, however often it comes. Slurm knows it by its
+            // number only.
+            if let Err(error) = job::signal(job, Some(step), &SIGURG.to_string()) {
                 eprintln!("warning: cannot tell step {job}.{step} to end: {error}");
             }
             if self.ended_within(grace + ENDING) {

@@ -13,8 +13,8 @@ use rustix::net::sockopt;
 use telecl_identity::TokenError;
 use telecl_net::{FrameSender, Stream, answer_not_resumed};
 use telecl_policy::{DeviceOrder, Origin, Overrun, Tenant};
-use telecl_wire::PROTOCOL_VERSION;
 use telecl_wire::handshake::{DeviceMemory, Join, Refused, Resume, Welcome};
+use telecl_wire::{PROTOCOL_VERSION, program_in_job, split_job};
 use tracing::{debug, info, warn};
 
 use super::accounts::Who;
@@ -50,7 +50,7 @@ fn attend(stream: Stream, peer: String, stranger: Stranger) {
         Err(Some((stream, reason))) => return refuse(stream, &reason, timeout),
         Err(None) => return,
     };
-    let (caller, shown) = match introduction {
+    let (mut caller, shown) = match introduction {
         Introduction::Hello(caller, shown) => (caller, shown),
         Introduction::Join(wanted) => return join(&broker, arrival, &peer, &wanted),
         Introduction::Resume(wanted) => return resume(&broker, arrival.stream, &peer, &wanted),
@@ -99,6 +99,10 @@ fn attend(stream: Stream, peer: String, stranger: Stranger) {
     };
     let stream = arrival.stream;
     let identity = admitted.identity.clone();
+    if let Some(job) = identity.claims.as_ref().and_then(|claims| claims.job.as_deref()) {
+        caller.program = program_in_job(split_job(&caller.program).0, Some(job));
+    }
+    let program = Some((caller.program.as_str(), caller.pid));
     let (tenant, user, pod) = (identity.tenant.clone(), identity.user.clone(), identity.pod.clone());
     let devices = admitted.devices.clone();
     let session = broker.next_session.fetch_add(1, Ordering::Relaxed);
@@ -238,10 +242,8 @@ impl Admitted {
         let allowed = devices.len();
         let mut narrowed = None;
         if let Some(claims) = &identity.claims {
-            let patterns = claims.devices()?;
-            let meant =
-                |id: &u64| broker.offer.facts(*id).is_some_and(|facts| patterns.iter().any(|p| p.matches(&facts)));
-            devices.retain(|id| patterns.is_empty() || meant(id));
+            let meant = claims.devices(&broker.node)?;
+            devices.retain(|id| broker.offer.facts(*id).is_some_and(|facts| meant.has(&facts)));
             narrowed = claims.memory;
         }
         // A service without devices is no refusal: nobody has decided so.
