@@ -35,7 +35,8 @@ const GRACE: Duration = Duration::from_micros(100);
 
 /// How long to look before sleeping, where there are processors for that.
 const LOOK: Duration = Duration::from_micros(50);
-/// … if others want the device: whoever has to be woken keeps it from them meanwhile, and that may take a millisecond.
+/// … if others want the device, and what is waited for is expected within that time: whoever has to be woken keeps the
+/// device from the others meanwhile, and that may take a millisecond.
 const LOOK_SHARED: Duration = Duration::from_millis(1);
 
 /// How long to sleep before looking again, in case that nobody woke us.
@@ -52,13 +53,20 @@ pub(crate) struct Gate {
     unused: Option<Instant>,
     /// When somebody else last wanted the device, if that was a moment ago.
     contended: Option<Instant>,
-    /// Whether the session has had a turn.
+    /// Whether the session has had a turn, and how long it waited for the last one.
     begun: bool,
+    waited: Duration,
 }
 
 impl Gate {
     pub(crate) fn new(turns: Turns) -> Gate {
-        Gate { turns: Arc::new(turns), pacer: Pacer::new(), unused: None, contended: None, begun: false }
+        let pacer = Pacer::new();
+        Gate { turns: Arc::new(turns), pacer, unused: None, contended: None, begun: false, waited: Duration::ZERO }
+    }
+
+    /// How long to look before sleeping, if that is expected to be all after this time.
+    fn look(&self, expected: Duration) -> Duration {
+        if self.contended.is_some() && expected <= LOOK_SHARED { LOOK_SHARED } else { LOOK }
     }
 }
 
@@ -192,7 +200,8 @@ impl Session {
         let turns = Arc::clone(&self.gates[gate].turns);
         turns.want();
         self.seal(gate);
-        self.wait_while(|| turns.is_active(), || _ = turns.wait_until_drained(NAP));
+        let look = self.gates[gate].look(self.gates[gate].pacer.expected());
+        self.wait_while(look, || turns.is_active(), || _ = turns.wait_until_drained(NAP));
         // A slice may become a stop meanwhile. What comes after one has gone back is the next turn.
         while let standing @ (Standing::Slice | Standing::Stop) = turns.standing() {
             if turns.give_back(standing) {
@@ -205,7 +214,7 @@ impl Session {
     pub(super) fn drain(&mut self, gate: usize) {
         let turns = Arc::clone(&self.gates[gate].turns);
         self.seal(gate);
-        self.wait_while(|| turns.is_active(), || _ = turns.wait_until_drained(NAP));
+        self.wait_while(LOOK, || turns.is_active(), || _ = turns.wait_until_drained(NAP));
         turns.decline();
         turns.fall_asleep();
         turns.wake_up();
@@ -230,7 +239,8 @@ impl Session {
             .filter(|other| !Arc::ptr_eq(&other.turns, &turns))
             .for_each(|other| other.turns.fall_asleep());
         let waits = || turns.standing() == Standing::Nothing && !(leaves && broker.wants_it_out());
-        self.wait_while(waits, || {
+        let look = self.gates[gate].look(self.gates[gate].waited);
+        self.wait_while(look, waits, || {
             turns.await_turn(nap);
             if turns.standing() == Standing::Nothing {
                 // There may be another broker by now.
@@ -239,8 +249,9 @@ impl Session {
         });
         self.gates.iter().for_each(|other| other.turns.wake_up());
         if turns.standing() != Standing::Nothing {
-            self.gates[gate].begun = true;
-            turns.begin_turn(begin.elapsed());
+            let waited = begin.elapsed();
+            (self.gates[gate].begun, self.gates[gate].waited) = (true, waited);
+            turns.begin_turn(waited);
         }
     }
 
@@ -252,17 +263,18 @@ impl Session {
         }
         self.gates[gate].turns.hold();
         // Fails where the command does; that is told elsewhere.
-        self.wait_while(|| !has_ended(), || _ = oldest.wait());
+        let look = self.gates[gate].look(self.gates[gate].pacer.expected());
+        self.wait_while(look, || !has_ended(), || _ = oldest.wait());
         self.gates[gate].pacer.ended(Some(Instant::now()));
     }
 
-    /// Waits, with what is to be reported meanwhile reported: looks for a while, then sleeps.
-    pub(super) fn wait_while(&mut self, mut waits: impl FnMut() -> bool, mut sleep: impl FnMut()) {
+    /// Waits, with what is to be reported meanwhile reported: looks for a while, where there are processors for that, then
+    /// sleeps.
+    pub(super) fn wait_while(&mut self, look: Duration, mut waits: impl FnMut() -> bool, mut sleep: impl FnMut()) {
         if self.unflushed {
             self.flush_queues();
         }
         let lanes = self.completion.lanes().clone();
-        let look = if self.gates.iter().any(|gate| gate.contended.is_some()) { LOOK_SHARED } else { LOOK };
         let begin = Instant::now();
         while waits() {
             if lanes.look() {

@@ -128,7 +128,8 @@ impl Session {
             let broker = Arc::clone(&self.broker);
             let (said_no, came) = (self.residence.said_no, RefCell::new(None));
             let waits = || came.borrow().is_none() && (said_no || !broker.wants_it_out());
-            self.wait_while(waits, || match asked.answered.recv_timeout(LOOK) {
+            // Somebody else has to make room first: that takes long.
+            self.wait_while(Duration::ZERO, waits, || match asked.answered.recv_timeout(LOOK) {
                 Err(RecvTimeoutError::Timeout) => {}
                 answer => _ = came.replace(Some(answer.unwrap_or_else(|_| Err(LOST.to_owned())))),
             });
