@@ -42,7 +42,7 @@ SchedulerType=sched/backfill
 SchedulerParameters=batch_sched_delay=0,sched_min_interval=1000,sched_interval=2,bf_interval=2
 DefMemPerCPU=200
 KillWait=5
-MinJobAge=600
+MinJobAge=3600
 SlurmctldTimeout=30
 SlurmdTimeout=10
 GresTypes=gpu

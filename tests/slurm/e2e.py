@@ -714,7 +714,7 @@ def licenses(c):
 
 SCENARIOS = [
     service_and_client, time_limit_begins, stopped, heterogeneous, two_services_four_clients, users_apart, wrong_input, killed, accounting_has_jobs, cancelled,
-    network_cut, preempted, node_crash, in_charliecloud, in_podman, with_musl, spank_option, as_many_as_asked, site_accounting, licenses, time_limit,
+    network_cut, preempted, node_crash, time_limit, in_charliecloud, in_podman, with_musl, spank_option, as_many_as_asked, site_accounting, licenses,
 ]
 # These need Apptainer, which Debian 12 does not have (apptainer.py), or what Debian 11 had (debian11.py).
 WITH_APPTAINER = [in_apptainer, pod_by_specification, pod_by_annotation, other_pods]
