@@ -95,7 +95,8 @@ fn main() {
             }
         }
     }
-    let claims = r#""tenant":"team-red","id":"0123456789abcdef0123456789abcdef","issued":1789999000,"expires":1790009000"#;
+    let claims =
+        r#""tenant":"team-red","id":"0123456789abcdef0123456789abcdef","issued":1789999000,"expires":1790009000"#;
     let limits = r#""memory":4294967296,"devices":["name:NVIDIA*","number:2"],"services":["node*"],"sessions":1"#;
     write("token", "plain", format!("{{{claims}}}").as_bytes());
     write("token", "limits", format!("{{{claims},{limits}}}").as_bytes());
