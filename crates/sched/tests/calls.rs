@@ -96,7 +96,8 @@ impl Onlooker {
             Decision::Limit { session, slice } => {
                 assert_eq!(self.holder, Some((session.0, true, false)), "{decision:?}");
                 assert!(!self.waiting.is_empty(), "for whom?");
-                assert!(!slice.is_zero() && slice <= Settings::default().round, "{decision:?}");
+                let Settings { together, shortest, .. } = Settings::default();
+                assert!(slice == together || !slice.is_zero() && slice <= shortest, "{decision:?}");
                 self.holder = Some((session.0, false, false));
             }
             Decision::Stop { session } => {
@@ -233,8 +234,8 @@ fn at_the_time_that_was_named_somebody_may_run() {
     }
 }
 
-#[test]
-fn who_has_just_got_the_device_alone_is_told_how_long_it_has_it_when_another_comes() {
+/// One tenant has the device alone, and after some time another one wants it, too: when that is.
+fn another_comes_after(time: Duration) -> (Scheduler, Instant) {
     let start = Instant::now();
     let mut scheduler = Scheduler::new(Settings::default(), start);
     for tenant in [1, 2] {
@@ -242,22 +243,21 @@ fn who_has_just_got_the_device_alone_is_told_how_long_it_has_it_when_another_com
     }
     scheduler.wants(SessionId(1), start);
     assert_eq!(scheduler.next(start), Decision::Alone { session: SessionId(1) });
-    let soon = start + Duration::from_micros(30);
-    scheduler.wants(SessionId(2), soon);
-    let Decision::Limit { session: SessionId(1), slice } = scheduler.next(soon) else { panic!("no limit") };
+    let now = start + time;
+    scheduler.wants(SessionId(2), now);
+    (scheduler, now)
+}
+
+#[test]
+fn who_has_just_got_the_device_alone_is_told_how_long_it_has_it_when_another_comes() {
+    let (mut scheduler, now) = another_comes_after(Duration::from_micros(30));
+    let Decision::Limit { session: SessionId(1), slice } = scheduler.next(now) else { panic!("no limit") };
     assert!(slice > Duration::from_micros(30) && slice < Duration::from_millis(1), "{slice:?}");
     // Said once.
-    assert!(matches!(scheduler.next(soon), Decision::Busy { .. }));
+    assert!(matches!(scheduler.next(now), Decision::Busy { .. }));
     // Who has had it for long is to stop soon, and to be told so then.
-    let mut scheduler = Scheduler::new(Settings::default(), start);
-    for tenant in [1, 2] {
-        scheduler.join(SessionId(tenant), TenantId(tenant), Share::default(), start);
-    }
-    scheduler.wants(SessionId(1), start);
-    assert_eq!(scheduler.next(start), Decision::Alone { session: SessionId(1) });
-    let late = start + Duration::from_secs(1);
-    scheduler.wants(SessionId(2), late);
-    let decision = scheduler.next(late);
+    let (mut scheduler, now) = another_comes_after(Duration::from_secs(1));
+    let decision = scheduler.next(now);
     assert!(!matches!(decision, Decision::Limit { .. }), "{decision:?}");
 }
 

@@ -53,15 +53,13 @@ pub(crate) struct Gate {
     unused: Option<Instant>,
     /// When somebody else last wanted the device, if that was a moment ago.
     contended: Option<Instant>,
-    /// Whether the session has had a turn, and how long it waited for the last one.
-    begun: bool,
-    waited: Duration,
+    /// How long the session waited for its last turn; none before its first.
+    waited: Option<Duration>,
 }
 
 impl Gate {
     pub(crate) fn new(turns: Turns) -> Gate {
-        let pacer = Pacer::new();
-        Gate { turns: Arc::new(turns), pacer, unused: None, contended: None, begun: false, waited: Duration::ZERO }
+        Gate { turns: Arc::new(turns), pacer: Pacer::new(), unused: None, contended: None, waited: None }
     }
 
     /// How long to look before sleeping, if that is expected to be all after this time.
@@ -227,7 +225,7 @@ impl Session {
         // Nobody wakes those who were just about to sleep.
         let (leaves, nap) = if leaves && self.may_leave() { (true, LEAVE) } else { (false, NAP) };
         let begin = Instant::now();
-        if self.gates[gate].begun {
+        if self.gates[gate].waited.is_some() {
             // Whoever rested may have lost the device to somebody without being asked.
             self.gates[gate].contended = Some(begin);
         }
@@ -239,7 +237,7 @@ impl Session {
             .filter(|other| !Arc::ptr_eq(&other.turns, &turns))
             .for_each(|other| other.turns.fall_asleep());
         let waits = || turns.standing() == Standing::Nothing && !(leaves && broker.wants_it_out());
-        let look = self.gates[gate].look(self.gates[gate].waited);
+        let look = self.gates[gate].look(self.gates[gate].waited.unwrap_or_default());
         self.wait_while(look, waits, || {
             turns.await_turn(nap);
             if turns.standing() == Standing::Nothing {
@@ -250,7 +248,7 @@ impl Session {
         self.gates.iter().for_each(|other| other.turns.wake_up());
         if turns.standing() != Standing::Nothing {
             let waited = begin.elapsed();
-            (self.gates[gate].begun, self.gates[gate].waited) = (true, waited);
+            self.gates[gate].waited = Some(waited);
             turns.begin_turn(waited);
         }
     }

@@ -226,8 +226,8 @@ impl<E> Pacer<E> {
         let factor = took.as_secs_f64() / expected.max(LEAST).as_secs_f64();
         for (like, _) in kinds {
             let each = self.cost(*like).mul_f64(factor).max(LEAST);
-            let known = self.known.get(&like.key).map_or_else(|| LastTwo::first(each), |known| known.then(each));
-            self.known.insert(like.key, known);
+            let known = self.known.entry(like.key);
+            known.and_modify(|known| *known = known.then(each)).or_insert_with(|| LastTwo::first(each));
         }
     }
 
