@@ -99,6 +99,11 @@ fn entries(directory: &Path) -> Vec<PathBuf> {
     entries.map(|entry| entry.path()).collect()
 }
 
+/// One where nobody listens.
+fn free_address() -> String {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
+}
+
 #[test]
 fn a_session_goes_on_when_the_broker_is_killed_and_started_again() {
     for link in Link::ALL {
@@ -182,21 +187,30 @@ fn twenty_sessions_finish_right_although_the_broker_is_killed_again_and_again() 
 fn sessions_that_are_moved_out_and_in_finish_right_although_the_broker_is_killed() {
     let most = 16u64 << 20;
     let policy = "[defaults]\ndevice_memory = \"16 MiB\"\noversubscribe = true\n";
-    let mut node = Node::new(policy, &[]);
+    let metrics = free_address();
+    let mut node = Node::new(policy, &[("TELECL_METRICS", &metrics)]);
     let program = Programs::build().unwrap().path("move_client");
     let start = |node: &Node, seed: u32| {
         let mut command = node.bench.vendor.command_over(Link::SharedMemory, &program, &node.service);
         command.arg("computes").env("TELECL_TEST_MOST", most.to_string());
-        command.env("TELECL_TEST_ROUNDS", "150").env("TELECL_TEST_SEED", seed.to_string());
+        command.env("TELECL_TEST_ROUNDS", "250").env("TELECL_TEST_SEED", seed.to_string());
         Running::start(command).unwrap()
     };
-    let programs: Vec<Running> = (1..=8).map(|seed| start(&node, seed)).collect();
+    let mut programs: Vec<Running> = (1..=8).map(|seed| start(&node, seed)).collect();
+    // They make nothing more from then on: what they have is in one place or in the other.
+    programs.iter_mut().for_each(|program| program.expect_line("ready", LONG));
     let moves = |node: &Node| node.service.log().matches("session was moved out").count();
     for pause in [0, 150, 30] {
         let before = moves(&node);
         wait_until("sessions move", LONG, || moves(&node) > before + 2);
         thread::sleep(Duration::from_millis(pause));
         node.restart();
+        // Who waited for memory was not given what others still have.
+        let (_, page) = system_tests::get(&metrics, "/metrics");
+        let figure = |name| page.lines().find(|line| line.starts_with(name)).and_then(|line| line.split(' ').nth(1));
+        let bytes = |name| figure(name).unwrap().parse::<f64>().unwrap();
+        let (all, parked) = (bytes("telecl_tenant_memory_bytes"), bytes("telecl_tenant_memory_parked_bytes"));
+        assert!(all - parked <= most as f64, "{all} - {parked} of {most} bytes\n{}", node.service.log());
     }
     for program in programs {
         let ended = program.end(LONG);
@@ -224,7 +238,7 @@ fn programs_that_only_look_or_wait_do_not_notice_that_the_service_is_replaced() 
 
 #[test]
 fn what_is_known_of_a_session_is_known_after_a_restart_and_it_can_be_ended() {
-    let metrics = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let metrics = free_address();
     let mut node = Node::new("[defaults]\nsession_memory = \"8 MiB\"\n", &[("TELECL_METRICS", &metrics)]);
     let program = node.start(Link::SharedMemory, "works_until_it_is_told", 0);
     let before = node.sessions()["sessions"][0].take();

@@ -7,9 +7,8 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{self, Sender};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -38,22 +37,70 @@ pub(crate) fn adopt_all(broker: &Arc<Broker>) {
     let found = records.read_all();
     let Some(last) = found.iter().map(|record| record.session).max() else { return };
     broker.next_session.fetch_max(last.saturating_add(1), Ordering::Relaxed);
-    let (known, all_known) = mpsc::channel();
+    let roll = Arc::new(RollCall::new(Instant::now() + PATIENCE));
     for record in found {
-        let (broker, known) = (Arc::clone(broker), known.clone());
+        let (broker, missing) = (Arc::clone(broker), roll.expect_one());
         let thread = thread::Builder::new().name("telecl-session".into()).stack_size(512 << 10);
-        if let Err(error) = thread.spawn(move || adopt(&broker, &record, known)) {
+        if let Err(error) = thread.spawn(move || adopt(&broker, &record, missing)) {
             warn!(%error, "cannot start a thread for a session");
         }
     }
-    drop(known);
-    let deadline = Instant::now() + PATIENCE;
-    // Each says nothing, and lets go.
-    let _ = all_known.recv_timeout(deadline.saturating_duration_since(Instant::now()));
+    roll.wait();
+}
+
+/// Sessions that are expected. None of them is given anything before it is known what all of them have: otherwise those
+/// that answer first would be given memory that others hold.
+#[derive(Debug)]
+struct RollCall {
+    missing: Mutex<usize>,
+    changed: Condvar,
+    /// Nobody waits for longer.
+    deadline: Instant,
+}
+
+impl RollCall {
+    fn new(deadline: Instant) -> RollCall {
+        RollCall { missing: Mutex::new(0), changed: Condvar::new(), deadline }
+    }
+
+    fn expect_one(self: &Arc<RollCall>) -> Missing {
+        *self.missing.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        Missing { roll: Arc::clone(self) }
+    }
+
+    /// Waits until nobody is missing.
+    fn wait(&self) {
+        let missing = self.missing.lock().unwrap_or_else(PoisonError::into_inner);
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        // Either way one goes on.
+        let _ = self.changed.wait_timeout_while(missing, left, |missing| *missing > 0);
+    }
+}
+
+/// A session of which it is not known yet what it has. Dropped when it is, or when there is no such session.
+#[derive(Debug)]
+pub(crate) struct Missing {
+    roll: Arc<RollCall>,
+}
+
+impl Missing {
+    /// All that this one has is accounted for. Returns when that is so for the others, too.
+    pub(crate) fn answered(self) {
+        let roll = Arc::clone(&self.roll);
+        drop(self);
+        roll.wait();
+    }
+}
+
+impl Drop for Missing {
+    fn drop(&mut self) {
+        *self.roll.missing.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+        self.roll.changed.notify_all();
+    }
 }
 
 /// The life of a session from here on.
-fn adopt(broker: &Broker, record: &Record, known: Sender<()>) {
+fn adopt(broker: &Broker, record: &Record, missing: Missing) {
     let Some(records) = &broker.records else { return };
     let session = record.session;
     match take_over(broker, records, record) {
@@ -66,7 +113,7 @@ fn adopt(broker: &Broker, record: &Record, known: Sender<()>) {
                     info!(session, %tenant, program = record.program, age = ?since.elapsed(), "session taken over");
                     broker.accounts.open(who);
                     broker.accounts.work(session, &orphan.board);
-                    let ended = orphan.attend(broker, record, &joins, known);
+                    let ended = orphan.attend(broker, record, &joins, missing);
                     bury(records, record);
                     session::close(broker, session, tenant, &record.program, since, ended);
                 }
@@ -80,7 +127,7 @@ fn adopt(broker: &Broker, record: &Record, known: Sender<()>) {
         }
         Err(reason) => {
             warn!(session, tenant = record.tenant, program = record.program, %reason, "the session is not taken over, and ends soon");
-            drop(known);
+            drop(missing);
             if let Some((worker, process)) = find(record) {
                 wait(&process);
                 launch::kill_all(worker);
@@ -117,7 +164,7 @@ struct Orphan {
 }
 
 impl Orphan {
-    fn attend(&self, broker: &Broker, record: &Record, joins: &Joins, known: Sender<()>) -> Result<String, String> {
+    fn attend(&self, broker: &Broker, record: &Record, joins: &Joins, missing: Missing) -> Result<String, String> {
         let Orphan { tenant, worker, process, channel, board, has } = self;
         let account = broker.rules.current().for_tenant(tenant).account().clone();
         let claim = broker.admission.keep(vec![Place::Tenant(account)]);
@@ -125,7 +172,6 @@ impl Orphan {
             broker.memory.follow(record.session, tenant);
         }
         let _claim = claim.map_err(|error| error.to_string())?;
-        drop(known);
         let (own, limits) = (record.devices(), record.memory());
         launch::work_on(
             broker,
@@ -140,6 +186,7 @@ impl Orphan {
                 process,
                 joins,
                 has,
+                missing,
             },
         )
     }
@@ -183,4 +230,25 @@ fn introduce(records: &Records, record: &Record) -> io::Result<(Channel, Session
 
 fn wait(process: &OwnedFd) {
     while let Err(Errno::INTR) = poll(&mut [PollFd::new(process, PollFlags::IN)], None) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_goes_on_before_all_are_known_or_have_had_their_time() {
+        let roll = Arc::new(RollCall::new(Instant::now() + Duration::from_secs(60)));
+        let (first, second, gone) = (roll.expect_one(), roll.expect_one(), roll.expect_one());
+        let waits = thread::spawn(move || first.answered());
+        drop(gone);
+        thread::sleep(Duration::from_millis(20));
+        assert!(!waits.is_finished(), "one is missing");
+        second.answered();
+        waits.join().unwrap();
+        roll.wait();
+        let over = Arc::new(RollCall::new(Instant::now()));
+        let _silent = over.expect_one();
+        over.expect_one().answered();
+    }
 }

@@ -16,6 +16,7 @@ use telecl_policy::Tenant;
 use tracing::{debug, info, warn};
 
 use super::admission::{Claim, Place};
+use super::adopt::Missing;
 use super::cache::{Answer, Client};
 use super::mailbox::Mailbox;
 use super::memory::{Account, Notice, Verdict};
@@ -172,12 +173,13 @@ fn lend(broker: &Broker, begin: &Begin, worker: u32, scratch: &Path, channel: &C
 
 /// Looks after a session that another broker has begun, to its end; says how it ended.
 pub(crate) fn work_on(broker: &Broker, adopted: Adopted<'_>) -> Result<String, String> {
-    let Adopted { session, own, limits, tenant, board, channel, worker, process, joins, has } = adopted;
+    let Adopted { session, own, limits, tenant, board, channel, worker, process, joins, has, missing } = adopted;
     let cannot = |error: io::Error| format!("cannot keep a session: {error}");
     let grant = broker.rules.current().for_tenant(tenant);
     let memory = broker.memory.open(session, limits, grant.account(), &board, Some(has)).map_err(cannot)?;
     let mut devices = DeviceClaims { broker, session, own, tenant, board, memory, held: Vec::new(), waiting: None };
     devices.keep(&has.devices).map_err(cannot)?;
+    missing.answered();
     if let Err(error) = attend(broker, &mut devices, &mut None, joins, channel, (worker, Some(process))) {
         debug!(session, %error, "the worker's channel broke");
     }
@@ -203,6 +205,7 @@ pub(crate) struct Adopted<'a> {
     pub(crate) process: &'a OwnedFd,
     pub(crate) joins: &'a Joins,
     pub(crate) has: &'a Possessions,
+    pub(crate) missing: Missing,
 }
 
 /// Who ended a session.
