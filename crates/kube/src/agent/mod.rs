@@ -4,6 +4,7 @@
 //! so that the service reads it as a whole, and listens at `review.sock`. It needs no rights on the node, and the service
 //! needs none in the cluster.
 
+mod kept;
 mod report;
 mod review;
 

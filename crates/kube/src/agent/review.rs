@@ -1,13 +1,11 @@
 //! Whose a token is: asked by the service, one line of JSON in and one out, and known by the API server's TokenReview.
 //!
-//! Answers are kept by the token's hash: until it expires, but not for more than a minute, because a token is void as soon
-//! as its pod is gone. What the policy says of its owner is looked up each time.
+//! Whose it is is kept for a while; what the policy says of its owner is looked up each time.
 
-use std::collections::HashMap;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use base64::Engine;
@@ -17,7 +15,6 @@ use kube::Api;
 use kube::api::PostParams;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use sha2::{Digest, Sha256};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
@@ -26,15 +23,10 @@ use tokio::time::timeout;
 use tracing::{info, warn};
 
 use super::Shared;
+use super::kept::Kept;
 use crate::events::{self, Kind};
 use crate::objects::AUDIENCE;
 use crate::render::Subject;
-
-/// How long an answer is kept at most.
-const KEPT: Duration = Duration::from_secs(60);
-
-/// How many are kept.
-const MOST_KEPT: usize = 4096;
 
 /// How long the API server may take; the service waits a little longer.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -91,7 +83,7 @@ pub(super) fn listen(shared: Arc<Shared>, path: PathBuf) -> io::Result<JoinHandl
     }
     let listener = UnixListener::bind(&path)?;
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o660))?;
-    let desk = Arc::new(Desk { shared, kept: Mutex::default(), places: Semaphore::new(AT_ONCE) });
+    let desk = Arc::new(Desk { shared, kept: Kept::new(), places: Semaphore::new(AT_ONCE) });
     Ok(tokio::spawn(async move {
         loop {
             match listener.accept().await {
@@ -113,7 +105,7 @@ pub(super) fn listen(shared: Arc<Shared>, path: PathBuf) -> io::Result<JoinHandl
 
 struct Desk {
     shared: Arc<Shared>,
-    kept: Mutex<HashMap<[u8; 32], (Instant, Owner)>>,
+    kept: Kept<Owner>,
     places: Semaphore,
 }
 
@@ -131,12 +123,13 @@ impl Desk {
     }
 
     async fn answer(&self, question: &Question) -> Answer {
-        let hash: [u8; 32] = Sha256::digest(question.token.as_bytes()).into();
-        let owner = match self.kept(&hash) {
+        let token = &question.token;
+        let owner = match self.kept.find(token, Instant::now()) {
             Some(owner) => owner,
-            None => match self.review(&question.token).await {
+            None => match self.review(token).await {
                 Ok(owner) => {
-                    self.keep(hash, &owner, expiry(&question.token));
+                    let good_for = expiry(token).and_then(|expires| expires.duration_since(SystemTime::now()).ok());
+                    self.kept.keep(token, owner.clone(), good_for.unwrap_or_default(), Instant::now());
                     owner
                 }
                 Err(answer) => {
@@ -157,24 +150,6 @@ impl Desk {
         let (Some(pod), Some(uid)) = (&owner.pod, &owner.pod_uid) else { return };
         let (kind, reason, note) = news(&self.shared.options.node, answer);
         self.shared.events.tell(events::pod(&owner.namespace, pod, uid), kind, reason, &note);
-    }
-
-    fn kept(&self, hash: &[u8; 32]) -> Option<Owner> {
-        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.get(hash).filter(|(until, _)| *until > Instant::now()).map(|(_, owner)| owner.clone())
-    }
-
-    fn keep(&self, hash: [u8; 32], owner: &Owner, expires: Option<SystemTime>) {
-        let left = expires.and_then(|expires| expires.duration_since(SystemTime::now()).ok());
-        let until = Instant::now() + left.unwrap_or_default().min(KEPT);
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.len() >= MOST_KEPT {
-            let now = Instant::now();
-            kept.retain(|_, (until, _)| *until > now);
-        }
-        if kept.len() < MOST_KEPT {
-            kept.insert(hash, (until, owner.clone()));
-        }
     }
 
     async fn review(&self, token: &str) -> Result<Owner, Answer> {
