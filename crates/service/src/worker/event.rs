@@ -24,6 +24,11 @@ pub(crate) struct EventEntry {
 
 impl Session {
     pub(super) fn create_user_event(&mut self, request: &CreateUserEvent) {
+        if self.unset.contains_key(&request.id) {
+            // Commands wait for it, which are known by its id.
+            let about = About { opcode: CreateUserEvent::OPCODE, name: "CreateUserEvent", ..About::default() };
+            return self.link.failed(about, ClError(CL_INVALID_EVENT), 0);
+        }
         let made = self.context(request.context).and_then(|context| context.create_user_event());
         let made = made.map(|event| EventEntry { event: Arc::new(event), queue: 0, token: None, watched: 0 });
         self.link.created(CreateUserEvent::OPCODE, "CreateUserEvent", request.context, request.id, &made);
@@ -40,16 +45,17 @@ impl Session {
         }
         self.pass_unblocked(request.event);
         let set = self.events.get(request.event).and_then(|entry| entry.event.set_status(request.status));
+        if let Err(error) = set {
+            let opcode = SetUserEventStatus::OPCODE;
+            let about = About { opcode, name: "SetUserEventStatus", object: request.event, ..About::default() };
+            // What waits for it does so on.
+            return self.link.failed(about, error, 0);
+        }
         self.unblock(request.event);
         if request.status < CL_COMPLETE {
             self.completion.lanes().note_failure();
             // Some drivers say nothing about what fails because of it.
             self.completion.note(Note::LookAround);
-        }
-        if let Err(error) = set {
-            let opcode = SetUserEventStatus::OPCODE;
-            let about = About { opcode, name: "SetUserEventStatus", object: request.event, ..About::default() };
-            self.link.failed(about, error, 0);
         }
     }
 

@@ -399,13 +399,14 @@ impl Session {
 
     /// An event of the program is about to be set: waits for the turns of what has waited for it.
     pub(super) fn pass_unblocked(&mut self, event: u64) {
-        for gate in self.unset.remove(&event).unwrap_or_default() {
+        for gate in self.unset.get(&event).cloned().unwrap_or_default() {
             self.wait_at(gate, Likeness::of(event, 0));
         }
     }
 
     /// … and was set.
     pub(super) fn unblock(&mut self, event: u64) {
+        self.unset.remove(&event);
         for (_, entry) in self.queues.iter_mut() {
             entry.blockers.retain(|blocker| *blocker != event);
             entry.loose_blockers.retain(|blocker| *blocker != event);
