@@ -27,6 +27,8 @@ const MOST: usize = 96;
 pub struct Script {
     pub steps: Vec<Step>,
     pub messages: usize,
+    /// Whether a frame says that it is longer than it is: what follows may be taken for a part of it, and more waited for.
+    pub unfinished: bool,
 }
 
 impl Script {
@@ -686,6 +688,7 @@ impl Player<'_> {
         }
         if choice % 11 == 0 {
             header.body_len.set(u32::MAX >> (choice % 32));
+            self.script.unfinished |= header.body_len() > body.len();
         }
         self.script.bytes(&[header.as_bytes(), &body, &[0; 2][..usize::from(choice % 3)]].concat());
         Ok(())

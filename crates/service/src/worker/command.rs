@@ -8,11 +8,11 @@ use telecl_wire::request::*;
 
 use super::bounds::check_pattern;
 use super::completion::{Report, Token};
+use super::ends::Weight;
 use super::event::EventEntry;
 use super::link::About;
 use super::memory::{MemoryEntry, to_usize, to_usizes, within};
 use super::pace::Likeness;
-use super::pending::Weight;
 use super::session::Session;
 use super::vendor;
 

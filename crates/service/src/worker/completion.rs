@@ -20,9 +20,9 @@ use telecl_wire::reply::{Completed, ContextNotice, Data, Reply, StatusReached};
 
 use super::account::Account;
 use super::bounds::{MOST_FINISHES, MOST_ORDERED, MOST_UNREPORTED};
+use super::ends::{Ends, Lanes, Loose, Pending, Running, Weight};
 use super::link::Link;
 use super::output::Output;
-use super::pending::{Ends, Lanes, Loose, Pending, Running, Weight};
 use super::staging::Chunk;
 use super::start::{VENDOR_STACK, guarded};
 use super::table::IdHash;

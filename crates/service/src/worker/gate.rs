@@ -14,8 +14,8 @@ use telecl_sys::*;
 use telecl_wire::request::Command;
 
 use super::bounds::{MOST_BLOCKERS, at_most};
+use super::ends::Weight;
 use super::pace::{Likeness, Pacer, Step};
-use super::pending::Weight;
 use super::session::Session;
 use super::turns::Turns;
 use crate::turn::Standing;

@@ -17,8 +17,8 @@ use telecl_sys::*;
 use tracing::{info, warn};
 
 use super::completion::Completion;
+use super::ends::Running;
 use super::link::Link;
-use super::pending::Running;
 use super::start::VENDOR_STACK;
 use super::{build, compiler};
 use crate::board::Count;

@@ -9,7 +9,7 @@ use telecl_wire::request::{CreateQueue, Finish, Message, SetDefaultDeviceQueue};
 
 use super::bounds::MOST_PUT_OFF;
 use super::completion::{Report, Token};
-use super::pending::{Ends, Weight};
+use super::ends::{Ends, Weight};
 use super::session::Session;
 use super::staging::Pool;
 use super::transfer::OpenRead;

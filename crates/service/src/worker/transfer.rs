@@ -17,9 +17,9 @@ use telecl_wire::request::*;
 
 use super::command::{Rect, image_region};
 use super::completion::{Group, Note, Report};
+use super::ends::{Ends, Weight};
 use super::memory::{to_usize, to_usizes, within};
 use super::pace::Likeness;
-use super::pending::{Ends, Weight};
 use super::session::Session;
 use super::staging::Chunk;
 use super::vendor::{self, InFlight};

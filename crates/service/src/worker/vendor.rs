@@ -13,8 +13,8 @@ use telecl_opencl::{
 use telecl_sys::*;
 
 use super::completion::{Completion, Note};
+use super::ends::{Ends, Weight};
 use super::link::Link;
-use super::pending::{Ends, Weight};
 use super::staging::Chunk;
 
 /// Host memory that the vendor's driver knows of, so that its device can reach it by itself. As long as this lives.

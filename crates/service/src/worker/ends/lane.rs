@@ -1,15 +1,9 @@
-//! Noticing the end of the vendor's commands.
+//! The commands of in-order queues.
 //!
-//! Commands of an in-order queue end in order, so they stand in a [`Lane`] and only the first is looked at. While the
-//! executor has nothing else to do it looks itself: a short command is reported without any thread being woken. Before
-//! it sleeps, it hands the lanes over to their threads (`telecl-wait`), which wait with the vendor's own
-//! clWaitForEvents. Callbacks would not do: NVIDIA's driver (580) gives them CL_COMPLETE where the event has failed, and
-//! PoCL 3.1 does not always call.
-//!
-//! Commands of an out-of-order queue end in any order. For them there is the vendor's callback, but it cannot be the
-//! only way: PoCL 3.1 never calls back for a command that failed because of its wait list (its events simply turn to
-//! -1), and a driver may refuse to register a callback at all. So they are also on a list, and [`Pending::sweep`] looks
-//! at the events themselves.
+//! They end in order, so they stand in a [`Lane`] and only the first is looked at. While the executor has nothing else to
+//! do it looks itself: a short command is reported without any thread being woken. Before it sleeps, it hands the lanes
+//! over to their threads (`telecl-wait`), which wait with the vendor's own clWaitForEvents. Callbacks would not do:
+//! NVIDIA's driver (580) gives them CL_COMPLETE where the event has failed, and PoCL 3.1 does not always call.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -19,157 +13,13 @@ use std::thread;
 use std::time::Duration;
 
 use telecl_opencl::{ClError, Event};
-use telecl_sys::{CL_COMPLETE, CL_RUNNING, CL_SUBMITTED};
+use telecl_sys::CL_COMPLETE;
 
-use super::link::Link;
-use super::staging::Chunk;
-use super::start::VENDOR_STACK;
-use super::turns::Turns;
-
-/// What happens with the event and its final status, once, when a command has ended.
-type Ended = Box<dyn FnOnce(i32, &Arc<Event>) + Send>;
-
-/// A command that is running, as far as its driver tells. `E` is an event.
-#[derive(Clone, Debug)]
-pub(crate) struct Running<E> {
-    pub(crate) event: Arc<E>,
-    /// Those that were enqueued later have higher ones.
-    pub(crate) number: u64,
-    /// NVIDIA's driver (580) never says that a command is running. One that is not certain has been submitted, has no
-    /// other before it in its queue, and waits for no event of the program. It may wait for commands with lower numbers.
-    pub(crate) certain: bool,
-}
-
-/// The next command's number. A worker has one session.
-fn next_number() -> u64 {
-    static LAST: AtomicU64 = AtomicU64::new(0);
-    LAST.fetch_add(1, Ordering::Relaxed)
-}
-
-/// Notices the end of the commands of one queue.
-#[derive(Clone, Debug)]
-pub(crate) enum Ends {
-    InOrder(Arc<Lane>),
-    OutOfOrder(Loose),
-}
-
-/// How a command's end is to be noticed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Weight {
-    /// What follows is short.
-    Light,
-    /// Much is to be sent: not by the executor, which has requests to read.
-    Bulk,
-    /// Nothing is to be said: good to know while somebody looks, not worth waking anybody.
-    Silent,
-}
-
-impl Ends {
-    /// Runs `ended` with the event and its final status, once, when it has ended. What `ended` owns stays alive until
-    /// then. In an in-order queue it runs on a thread of ours; else on one of the vendor's.
-    pub(crate) fn on_end(
-        &self,
-        event: &Arc<Event>,
-        weight: Weight,
-        ended: impl FnOnce(i32, &Arc<Event>) + Send + 'static,
-    ) {
-        match self {
-            Ends::InOrder(lane) => {
-                let place = lane.commands.load(Ordering::Relaxed);
-                let number = next_number();
-                lane.push(Turn { event: Arc::clone(event), weight, number, place, ended: Box::new(ended) });
-            }
-            Ends::OutOfOrder(loose) => loose.on_end(event, ended),
-        }
-    }
-
-    /// Whether the end is noticed on a thread of ours.
-    pub(crate) fn is_in_order(&self) -> bool {
-        matches!(self, Ends::InOrder(_))
-    }
-
-    /// The queue has been given one more command; to be said before its end is waited for.
-    pub(crate) fn note_command(&self) {
-        if let Ends::InOrder(lane) = self {
-            lane.commands.fetch_add(1, Ordering::SeqCst);
-            lane.begin_if_free();
-        }
-    }
-
-    /// What comes now waits for these events of the program, which are not set; or for none. In an in-order queue, what is
-    /// before it must have an event.
-    pub(crate) fn block(&self, blockers: &[u64]) {
-        match self {
-            Ends::InOrder(lane) if !blockers.is_empty() => lane.block(),
-            Ends::InOrder(_) => {}
-            Ends::OutOfOrder(loose) => loose.lock().next = blockers.to_vec(),
-        }
-    }
-
-    /// An event of the program was set. `free` says that nothing in the queue waits for another.
-    pub(crate) fn unblock(&self, event: u64, free: bool) {
-        match self {
-            Ends::InOrder(lane) if free => lane.unblock(),
-            Ends::InOrder(_) => {}
-            Ends::OutOfOrder(loose) => loose.unblock(event),
-        }
-    }
-
-    /// Whether the last command has no event, so that its end would not be noticed.
-    pub(crate) fn needs_seal(&self) -> bool {
-        let Ends::InOrder(lane) = self else { return false };
-        let commands = lane.commands.load(Ordering::Relaxed);
-        lane.under_way.load(Ordering::SeqCst)
-            && lane.free_until.load(Ordering::Relaxed) == u64::MAX
-            && lane.lock().turns.back().is_none_or(|turn| turn.place != commands)
-    }
-
-    /// Whether all commands of the queue are known to have ended, and have been reported.
-    pub(crate) fn is_idle(&self) -> bool {
-        match self {
-            Ends::InOrder(lane) => lane.ended.load(Ordering::Acquire) == lane.commands.load(Ordering::Relaxed),
-            Ends::OutOfOrder(_) => false,
-        }
-    }
-
-    /// The event of the queue's last command, if it has one and is not known to have ended.
-    pub(crate) fn last_event(&self) -> Option<Arc<Event>> {
-        let Ends::InOrder(lane) = self else { return None };
-        let commands = lane.commands.load(Ordering::Relaxed);
-        lane.lock().turns.back().filter(|turn| turn.place == commands).map(|turn| Arc::clone(&turn.event))
-    }
-
-    /// Keeps the memory of the last command, which has no event, until something after it has ended.
-    pub(crate) fn keep(&self, chunk: Chunk) {
-        match self {
-            Ends::InOrder(lane) => {
-                lane.lock().kept.push_back((lane.commands.load(Ordering::Relaxed), chunk));
-                lane.keeps.store(true, Ordering::Release);
-            }
-            // Nothing tells when it has ended. Not called: see `may_keep`.
-            Ends::OutOfOrder(_) => std::mem::forget(chunk),
-        }
-    }
-
-    /// Whether [`Ends::keep`] may be called. Not for ever: somebody has to find out what has ended.
-    pub(crate) fn may_keep(&self) -> bool {
-        const MOST: usize = 64;
-        matches!(self, Ends::InOrder(lane) if lane.lock().kept.len() < MOST)
-    }
-
-    /// Whether memory is kept, so that something after it must be waited for.
-    pub(crate) fn keeps(&self) -> bool {
-        matches!(self, Ends::InOrder(lane) if lane.keeps.load(Ordering::Acquire))
-    }
-
-    /// The queue is gone; its commands are still to end.
-    pub(crate) fn close(&self) {
-        if let Ends::InOrder(lane) = self {
-            lane.lock().closed = true;
-            lane.wake.notify_one();
-        }
-    }
-}
+use super::{Ended, Running, Weight, is_certain, next_number};
+use crate::worker::link::Link;
+use crate::worker::staging::Chunk;
+use crate::worker::start::VENDOR_STACK;
+use crate::worker::turns::Turns;
 
 /// The commands of an in-order queue that are to be reported.
 #[derive(Debug)]
@@ -363,6 +213,51 @@ impl Lanes {
 }
 
 impl Lane {
+    pub(super) fn on_end(self: &Arc<Self>, event: &Arc<Event>, weight: Weight, ended: Ended) {
+        let place = self.commands.load(Ordering::Relaxed);
+        self.push(Turn { event: Arc::clone(event), weight, number: next_number(), place, ended });
+    }
+
+    pub(super) fn note_command(&self) {
+        self.commands.fetch_add(1, Ordering::SeqCst);
+        self.begin_if_free();
+    }
+
+    pub(super) fn needs_seal(&self) -> bool {
+        let commands = self.commands.load(Ordering::Relaxed);
+        self.under_way.load(Ordering::SeqCst)
+            && self.free_until.load(Ordering::Relaxed) == u64::MAX
+            && self.lock().turns.back().is_none_or(|turn| turn.place != commands)
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        self.ended.load(Ordering::Acquire) == self.commands.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn last_event(&self) -> Option<Arc<Event>> {
+        let commands = self.commands.load(Ordering::Relaxed);
+        self.lock().turns.back().filter(|turn| turn.place == commands).map(|turn| Arc::clone(&turn.event))
+    }
+
+    pub(super) fn keep(&self, chunk: Chunk) {
+        self.lock().kept.push_back((self.commands.load(Ordering::Relaxed), chunk));
+        self.keeps.store(true, Ordering::Release);
+    }
+
+    pub(super) fn may_keep(&self) -> bool {
+        const MOST: usize = 64;
+        self.lock().kept.len() < MOST
+    }
+
+    pub(super) fn keeps(&self) -> bool {
+        self.keeps.load(Ordering::Acquire)
+    }
+
+    pub(super) fn close(&self) {
+        self.lock().closed = true;
+        self.wake.notify_one();
+    }
+
     fn push(self: &Arc<Self>, turn: Turn) {
         let bulk = turn.weight == Weight::Bulk;
         self.lock().turns.push_back(turn);
@@ -471,12 +366,12 @@ impl Lane {
     }
 
     /// Later commands wait for an event of the program.
-    fn block(&self) {
+    pub(super) fn block(&self) {
         let commands = self.commands.load(Ordering::SeqCst);
         self.free_until.fetch_min(commands, Ordering::SeqCst);
     }
 
-    fn unblock(&self) {
+    pub(super) fn unblock(&self) {
         self.free_until.store(u64::MAX, Ordering::SeqCst);
         self.begin_if_free();
     }
@@ -575,199 +470,5 @@ impl Drop for Lane {
         // Nothing has told that the device is done with it.
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
         std::mem::forget(std::mem::take(&mut state.kept));
-    }
-}
-
-/// Whether a command with this status is certain to run; none if it does not. `may_run` says that one that was submitted
-/// may.
-fn is_certain(status: i32, may_run: bool) -> Option<bool> {
-    match status {
-        CL_RUNNING => Some(true),
-        CL_SUBMITTED if may_run => Some(false),
-        _ => None,
-    }
-}
-
-/// The commands of one out-of-order queue.
-#[derive(Clone, Debug)]
-pub(crate) struct Loose {
-    pending: Pending,
-    /// As that of [`Lane`].
-    candid: bool,
-    turns: Arc<Turns>,
-    /// Its lock is held for a few lines, and that of the device's turns is taken meanwhile.
-    blocked: Arc<Mutex<Blocked>>,
-}
-
-/// Commands that wait for events of the program, which are not set.
-#[derive(Debug, Default)]
-struct Blocked {
-    /// What commands that come now wait for.
-    next: Vec<u64>,
-    commands: Vec<(Vec<u64>, Arc<AtomicBool>)>,
-}
-
-impl Loose {
-    pub(crate) fn new(pending: Pending, candid: bool, turns: Arc<Turns>) -> Loose {
-        Loose { pending, candid, turns, blocked: Arc::default() }
-    }
-
-    fn on_end(&self, event: &Arc<Event>, ended: impl FnOnce(i32, &Arc<Event>) + Send + 'static) {
-        let counts = Arc::new(AtomicBool::new(false));
-        {
-            let mut blocked = self.lock();
-            let blockers = blocked.next.clone();
-            if blockers.is_empty() {
-                counts.store(true, Ordering::SeqCst);
-                self.turns.begin();
-            } else {
-                blocked.commands.push((blockers, Arc::clone(&counts)));
-            }
-        }
-        let loose = self.clone();
-        let may_run = self.candid.then(|| Arc::clone(&counts));
-        self.pending.on_end(event, may_run, move |status, event| {
-            ended(status, event);
-            loose.end(&counts);
-        });
-    }
-
-    /// A command has ended; one that was never free has failed with what it waited for.
-    fn end(&self, counts: &Arc<AtomicBool>) {
-        let mut blocked = self.lock();
-        blocked.commands.retain(|(_, other)| !Arc::ptr_eq(other, counts));
-        if counts.swap(false, Ordering::SeqCst) {
-            drop(blocked);
-            self.turns.end();
-        }
-    }
-
-    fn unblock(&self, event: u64) {
-        let mut blocked = self.lock();
-        blocked.next.retain(|blocker| *blocker != event);
-        blocked.commands.retain_mut(|(blockers, counts)| {
-            blockers.retain(|blocker| *blocker != event);
-            if blockers.is_empty() {
-                counts.store(true, Ordering::SeqCst);
-                self.turns.begin();
-            }
-            !blockers.is_empty()
-        });
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Blocked> {
-        self.blocked.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// The commands of out-of-order queues that are waited for. Cheap to clone; its lock is held for a few lines and no
-/// other is taken meanwhile.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Pending(Arc<Mutex<List>>);
-
-#[derive(Debug, Default)]
-struct List {
-    /// Dead once their end was noticed.
-    waits: Vec<Weak<Wait>>,
-    /// Length at which the dead are removed next.
-    full: usize,
-    /// Waits without a callback, which only the list keeps alive.
-    unregistered: Vec<Arc<Wait>>,
-}
-
-/// One command, and what to do when it has ended.
-struct Wait {
-    event: Arc<Event>,
-    number: u64,
-    /// Of a driver that never says that a command is running: whether it waits for no event of the program.
-    may_run: Option<Arc<AtomicBool>>,
-    /// Taken by whoever notices first. It may own memory that the device uses until then.
-    ended: Mutex<Option<Ended>>,
-}
-
-impl Pending {
-    fn on_end(
-        &self,
-        event: &Arc<Event>,
-        may_run: Option<Arc<AtomicBool>>,
-        ended: impl FnOnce(i32, &Arc<Event>) + Send + 'static,
-    ) {
-        let ended: Mutex<Option<Ended>> = Mutex::new(Some(Box::new(ended)));
-        let wait = Arc::new(Wait { event: Arc::clone(event), number: next_number(), may_run, ended });
-        self.lock().add(Arc::downgrade(&wait));
-        let called = Arc::clone(&wait);
-        if event.on_status(CL_COMPLETE, Box::new(move |status| called.end(status))).is_err() {
-            self.lock().unregistered.push(wait);
-        }
-    }
-
-    /// Looks at all events and ends what the vendor has not told us about. Returns whether anything is still open.
-    pub(crate) fn sweep(&self) -> bool {
-        let waits: Vec<Arc<Wait>> = {
-            let mut list = self.lock();
-            list.waits.retain(|wait| wait.strong_count() > 0);
-            list.waits.iter().filter_map(Weak::upgrade).collect()
-        };
-        let mut open = false;
-        for wait in &waits {
-            match wait.event.status() {
-                Ok(status) if status <= CL_COMPLETE => wait.end(status),
-                // Not known is not ended: the device may still use the memory.
-                Ok(_) | Err(_) => open |= !wait.is_over(),
-            }
-        }
-        self.lock().unregistered.retain(|wait| !wait.is_over());
-        open
-    }
-
-    /// The commands that are running.
-    pub(crate) fn running(&self) -> Vec<Running<Event>> {
-        let waits: Vec<Arc<Wait>> = self.lock().waits.iter().filter_map(Weak::upgrade).collect();
-        waits.iter().filter_map(|wait| wait.running()).collect()
-    }
-
-    /// Whether there is something to sweep, as far as that is known without looking.
-    pub(crate) fn may_be_open(&self) -> bool {
-        !self.lock().waits.is_empty()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, List> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl List {
-    fn add(&mut self, wait: Weak<Wait>) {
-        if self.waits.len() >= self.full {
-            self.waits.retain(|wait| wait.strong_count() > 0);
-            self.full = 2 * self.waits.len() + 64;
-        }
-        self.waits.push(wait);
-    }
-}
-
-impl Wait {
-    fn end(&self, status: i32) {
-        // Not under the lock: what is done may take its time.
-        let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(ended) = ended {
-            ended(status, &self.event);
-        }
-    }
-
-    fn running(&self) -> Option<Running<Event>> {
-        let may_run = self.may_run.as_ref().is_some_and(|may_run| may_run.load(Ordering::SeqCst));
-        let certain = is_certain(self.event.status().ok()?, may_run)?;
-        Some(Running { event: Arc::clone(&self.event), number: self.number, certain })
-    }
-
-    fn is_over(&self) -> bool {
-        self.ended.lock().unwrap_or_else(PoisonError::into_inner).is_none()
-    }
-}
-
-impl fmt::Debug for Wait {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Wait").field("event", &self.event).finish_non_exhaustive()
     }
 }
