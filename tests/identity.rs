@@ -333,6 +333,21 @@ fn old_hello() -> Vec<u8> {
 }
 
 #[test]
+fn a_browser_is_refused() {
+    let desk = Desk::new();
+    let service = desk.service();
+    let mut browser = Command::new("openssl");
+    browser.args(["s_client", "-connect", service.address(), "-alpn", "h2,http/1.1"]);
+    let ended = run(browser, SOON).unwrap();
+    // A fatal alert: no protocol in common.
+    assert!(ended.stderr.contains("alert number 120"), "{ended}");
+    let line = desk.audited(0);
+    let seen = (line["outcome"].as_str(), line["reason"].as_str());
+    assert_eq!(seen, (Some("refused"), Some("tls_other_protocol")), "{line}");
+    service.stop().unwrap();
+}
+
+#[test]
 fn an_older_tls_is_refused() {
     let desk = Desk::new();
     let service = desk.service();

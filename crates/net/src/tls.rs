@@ -196,8 +196,8 @@ where
         while !rest.is_empty() {
             connection.read_tls(&mut rest)?;
             if let Err(error) = connection.process_new_packets() {
-                // The peer is to know why; if it has left, it does.
-                let _ = connection.write_tls(&mut wire);
+                // The peer is to know why, after what it is to know anyway; if it has left, it does.
+                while connection.wants_write() && connection.write_tls(&mut wire).is_ok() {}
                 return Err(error.into());
             }
         }
