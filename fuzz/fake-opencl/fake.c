@@ -76,7 +76,8 @@ struct command {
     struct object *queue, *event;
     struct object **waits;
     unsigned count;
-    int is_submitted, is_barrier;
+    /* What comes after a barrier waits for it; it, or a marker, waits for all before if there is no list. */
+    int is_submitted, is_barrier, waits_for_all;
     void (*run)(struct command *);
     struct object *from, *to;
     unsigned char *host;
@@ -747,7 +748,7 @@ static int is_ready(const struct command *command) {
         if (!is_done(command->waits[i])) return 0;
     int in_order = !(command->queue->properties & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE);
     for (const struct command *other = first; other != command; other = other->next)
-        if (other->queue == command->queue && (in_order || other->is_barrier || (command->is_barrier && !command->count))) return 0;
+        if (other->queue == command->queue && (in_order || other->is_barrier || command->waits_for_all)) return 0;
     return 1;
 }
 
@@ -1100,14 +1101,14 @@ EXPORT cl_int clEnqueueMigrateMemObjects(cl_command_queue q, cl_uint number, con
 
 EXPORT cl_int clEnqueueMarkerWithWaitList(cl_command_queue q, WAITS) {
     ENTER;
-    cl_int status = ENQUEUE(check(__func__, q, QUEUE), 0, .is_barrier = count == 0);
+    cl_int status = ENQUEUE(check(__func__, q, QUEUE), 0, .waits_for_all = count == 0);
     LEAVE;
     return status;
 }
 
 EXPORT cl_int clEnqueueBarrierWithWaitList(cl_command_queue q, WAITS) {
     ENTER;
-    cl_int status = ENQUEUE(check(__func__, q, QUEUE), 0, .is_barrier = 1);
+    cl_int status = ENQUEUE(check(__func__, q, QUEUE), 0, .is_barrier = 1, .waits_for_all = count == 0);
     LEAVE;
     return status;
 }

@@ -241,8 +241,12 @@ impl Session {
     }
 
     pub(super) fn marker(&mut self, request: &Marker<'_>) {
-        let all = request.command.waits.is_empty();
-        self.enqueue((Marker::OPCODE, "Marker"), &request.command, all, |_, queue, order| queue.marker(order));
+        self.enqueue_marker((Marker::OPCODE, "Marker"), &request.command);
+    }
+
+    /// Enqueues something that does nothing but wait, for everything before it if no events are named.
+    pub(super) fn enqueue_marker(&mut self, about: (u16, &'static str), command: &Command<'_>) {
+        self.enqueue(about, command, command.waits.is_empty(), |_, queue, order| queue.marker(order));
     }
 
     pub(super) fn barrier(&mut self, request: &Barrier<'_>) {

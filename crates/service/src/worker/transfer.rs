@@ -153,7 +153,7 @@ impl Session {
         }
         if size.contains(&0) {
             // Nothing to read, but something to wait for.
-            return self.enqueue(about, command, false, |_, queue, order| queue.marker(order));
+            return self.enqueue_marker(about, command);
         }
         self.make_way_for_reads(command);
         // What is longer is enqueued part by part, and others come in between.
@@ -502,7 +502,7 @@ impl Session {
         let about = (WriteBuffer::OPCODE, "WriteBuffer");
         if chunk.len() == 0 && request.last && !self.open_writes.contains_key(&request.command.event) {
             // Nothing to write, but something to wait for.
-            return self.enqueue(about, &request.command, false, |_, queue, order| queue.marker(order));
+            return self.enqueue_marker(about, &request.command);
         }
         if request.command.event == 0 && chunk.len() <= FEW && self.goes_unwatched(request.command.queue) {
             if let Err(error) = self.write_unwatched(request, chunk) {
