@@ -9,6 +9,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -281,7 +282,16 @@ impl Stream {
     }
 
     /// Fills all places, waiting for it; less at the end of the stream, or if something comes between.
+    ///
+    /// Looks for a while before it sleeps: the sender, who seals, is the slower of the two, and would have to wake us with
+    /// every packet.
     fn receive_into(&self, places: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        let wanted = places.iter().map(|place| place.len() as u64).sum();
+        let begin = Instant::now();
+        while rustix::io::ioctl_fionread(&self.fd).is_ok_and(|there| there < wanted) && begin.elapsed() < SOON {
+            // Whoever needs the processor has it.
+            thread::yield_now();
+        }
         loop {
             match net::recvmsg(&self.fd, places, &mut RecvAncillaryBuffer::default(), RecvFlags::WAITALL) {
                 Ok(received) => return Ok(received.bytes),
@@ -522,6 +532,9 @@ enum Fetch {
     /// No more than a record, and not after this.
     Until(Instant),
 }
+
+/// How long the next records of a large payload may take to come; as many are sealed in half of that.
+const SOON: Duration = Duration::from_micros(60);
 
 fn receive_some(fd: &OwnedFd, target: &mut [u8], flags: RecvFlags) -> io::Result<usize> {
     loop {
