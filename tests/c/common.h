@@ -188,6 +188,22 @@ static inline uint64_t digest(const void *data, size_t size) {
     return hash;
 }
 
+/* ---- settings and time ------------------------------------------------------------------------- */
+
+/* The number in a variable of the environment. */
+static inline size_t setting(const char *name, size_t otherwise) {
+    const char *text = getenv(name);
+    return text ? strtoull(text, NULL, 10) : otherwise;
+}
+
+static inline double seconds(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec + now.tv_nsec / 1e9;
+}
+
+static inline long milliseconds(void) { return (long)(seconds() * 1000); }
+
 /* ---- waiting for callbacks --------------------------------------------------------------------- */
 
 static pthread_mutex_t tally_lock = PTHREAD_MUTEX_INITIALIZER;

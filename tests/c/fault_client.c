@@ -4,12 +4,6 @@
 
 #include <signal.h>
 
-static long milliseconds(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
 CASE_TELECL_ONLY(count_platforms) {
     cl_uint count = 0;
     cl_int status = clGetPlatformIDs(0, NULL, &count);

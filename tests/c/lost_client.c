@@ -143,12 +143,6 @@ CASE_TELECL_ONLY(compute_and_compare) {
 
 static const char *endless = "kernel void spin(global volatile int *stop) { while (!*stop) {} }";
 
-static long milliseconds(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
 static int ended, finished, waited, read_back;
 static cl_event awaited;
 static cl_mem spinning;

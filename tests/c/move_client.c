@@ -5,21 +5,10 @@
 
 #include <signal.h>
 
-static size_t number(const char *name, size_t otherwise) {
-    const char *text = getenv(name);
-    return text ? strtoull(text, NULL, 10) : otherwise;
-}
-
 static size_t most(void) {
-    size_t most = number("TELECL_TEST_MOST", 0);
+    size_t most = setting("TELECL_TEST_MOST", 0);
     NEED(most, "TELECL_TEST_MOST is not set");
     return most;
-}
-
-static double seconds(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return now.tv_sec + now.tv_nsec / 1e9;
 }
 
 static const char *source =
@@ -51,7 +40,7 @@ static uint32_t seed;
 static uint32_t draw(uint32_t *state) { return *state = *state * 747796405u + 2891336453u; }
 
 static void fill(void *to, size_t size) {
-    uint32_t state = seed++ * 2654435761u + (uint32_t)number("TELECL_TEST_SEED", 1);
+    uint32_t state = seed++ * 2654435761u + (uint32_t)setting("TELECL_TEST_SEED", 1);
     for (size_t i = 0; i < size / 4; i++) ((uint32_t *)to)[i] = draw(&state);
     for (size_t i = size / 4 * 4; i < size; i++) ((unsigned char *)to)[i] = (unsigned char)draw(&state);
 }
@@ -156,7 +145,7 @@ CASE_TELECL_ONLY(keeps_everything) {
     OK(clEnqueueMarkerWithWaitList(queue, 0, NULL, &first));
     OK(clFinish(queue));
     say("ready");
-    double until = seconds() + (double)number("TELECL_TEST_SECONDS", 3);
+    double until = seconds() + (double)setting("TELECL_TEST_SECONDS", 3);
     int round = 0;
     for (; seconds() < until; round++) {
         OK(clEnqueueNDRangeKernel(queue, round % 2 && clone ? clone : step, 1, NULL, &count, NULL, 0, NULL, NULL));
@@ -192,7 +181,7 @@ CASE_TELECL_ONLY(computes) {
     begin();
     cl_program program = program_of(source, "");
     size_t count = most() / 4 / 4, bytes = count * 4;
-    int rounds = (int)number("TELECL_TEST_ROUNDS", 40);
+    int rounds = (int)setting("TELECL_TEST_ROUNDS", 40);
     uint32_t *model = malloc(bytes), *got = malloc(bytes);
     fill(model, bytes);
     cl_mem buffer = MADE(clCreateBuffer(context, CL_MEM_READ_WRITE, bytes, NULL, &err));

@@ -3,17 +3,6 @@
 #include "common.h"
 #include "../../include/telecl.h"
 
-static size_t number(const char *name, size_t otherwise) {
-    const char *text = getenv(name);
-    return text ? strtoull(text, NULL, 10) : otherwise;
-}
-
-static double seconds(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return now.tv_sec + now.tv_nsec / 1e9;
-}
-
 static uint32_t draw(uint32_t *state) { return *state = *state * 747796405u + 2891336453u; }
 
 static void begin(void) {
@@ -50,9 +39,9 @@ static void check(cl_mem buffer, const uint32_t *model, uint32_t *got, size_t co
 
 /* One buffer lives as long as the program; others, of half of TELECL_TEST_BYTES, come and go. */
 CASE_TELECL_ONLY(works_for_a_while) {
-    uint32_t seed = (uint32_t)number("TELECL_TEST_SEED", 1), state = seed * 2654435761u;
-    size_t count = number("TELECL_TEST_BYTES", 4 << 20) / 8, few = 4096;
-    double length = (double)number("TELECL_TEST_SECONDS", 10);
+    uint32_t seed = (uint32_t)setting("TELECL_TEST_SEED", 1), state = seed * 2654435761u;
+    size_t count = setting("TELECL_TEST_BYTES", 4 << 20) / 8, few = 4096;
+    double length = (double)setting("TELECL_TEST_SECONDS", 10);
     begin();
     uint32_t *model = malloc(count * 4), *kept = malloc(count * 4), *got = malloc(count * 4);
     for (size_t i = 0; i < count; i++) kept[i] = draw(&state);
@@ -95,7 +84,7 @@ CASE_TELECL_ONLY(computes_when_told) {
     OK(clFinish(queue));
     say("ready");
     cl_int value = 4711, result = 0;
-    sleep((unsigned)number("TELECL_TEST_SECONDS", 3));
+    sleep((unsigned)setting("TELECL_TEST_SECONDS", 3));
     cl_mem buffer = buffer_of(CL_MEM_READ_WRITE, 4, &value);
     cl_kernel kernel = kernel_of("kernel void twice(global int *a) { *a *= 2; }", "twice");
     set_arg(kernel, 0, sizeof buffer, &buffer);
@@ -110,7 +99,7 @@ CASE_TELECL_ONLY(looks_first) {
     OK(clGetPlatformIDs(1, &platform, NULL));
     OK(clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, 1, &device, NULL));
     say("ready");
-    sleep((unsigned)number("TELECL_TEST_SECONDS", 3));
+    sleep((unsigned)setting("TELECL_TEST_SECONDS", 3));
     context = MADE(clCreateContext(NULL, 1, &device, NULL, NULL, &err));
     queue = MADE(clCreateCommandQueue(context, device, 0, &err));
     cl_int value = 4711, result = 0;

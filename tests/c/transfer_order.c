@@ -250,12 +250,6 @@ CASE(transfers_behind_a_gate_do_not_hold_up_another_queue) {
     check_content("written at the gate", back, 2);
 }
 
-static double seconds(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return now.tv_sec + now.tv_nsec / 1e9;
-}
-
 /* About the order on telecl's links; a device may well do one after the other. */
 CASE_TELECL_ONLY(a_small_command_does_not_wait_for_a_large_read_of_another_queue) {
     open_device();
