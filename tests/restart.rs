@@ -11,7 +11,9 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use system_tests::{Bench, Link, Programs, Running, SOON, Service, is_alive, run, wait_until};
+use system_tests::{
+    Bench, Link, Programs, Running, SOON, Service, get, is_alive, metric, metrics_address, run, wait_until,
+};
 use tempfile::TempDir;
 
 /// Twenty programs on two processors.
@@ -99,11 +101,6 @@ fn entries(directory: &Path) -> Vec<PathBuf> {
     entries.map(|entry| entry.path()).collect()
 }
 
-/// One where nobody listens.
-fn free_address() -> String {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
-}
-
 #[test]
 fn a_session_goes_on_when_the_broker_is_killed_and_started_again() {
     for link in Link::ALL {
@@ -187,8 +184,7 @@ fn twenty_sessions_finish_right_although_the_broker_is_killed_again_and_again() 
 fn sessions_that_are_moved_out_and_in_finish_right_although_the_broker_is_killed() {
     let most = 16u64 << 20;
     let policy = "[defaults]\ndevice_memory = \"16 MiB\"\noversubscribe = true\n";
-    let metrics = free_address();
-    let mut node = Node::new(policy, &[("TELECL_METRICS", &metrics)]);
+    let mut node = Node::new(policy, &[("TELECL_METRICS", "127.0.0.1:0")]);
     let program = Programs::build().unwrap().path("move_client");
     let start = |node: &Node, seed: u32| {
         let mut command = node.bench.vendor.command_over(Link::SharedMemory, &program, &node.service);
@@ -206,9 +202,7 @@ fn sessions_that_are_moved_out_and_in_finish_right_although_the_broker_is_killed
         thread::sleep(Duration::from_millis(pause));
         node.restart();
         // Who waited for memory was not given what others still have.
-        let (_, page) = system_tests::get(&metrics, "/metrics");
-        let figure = |name| page.lines().find(|line| line.starts_with(name)).and_then(|line| line.split(' ').nth(1));
-        let bytes = |name| figure(name).unwrap().parse::<f64>().unwrap();
+        let bytes = |name| metric(&node.service, name, &[]);
         let (all, parked) = (bytes("telecl_tenant_memory_bytes"), bytes("telecl_tenant_memory_parked_bytes"));
         assert!(all - parked <= most as f64, "{all} - {parked} of {most} bytes\n{}", node.service.log());
     }
@@ -238,8 +232,7 @@ fn programs_that_only_look_or_wait_do_not_notice_that_the_service_is_replaced() 
 
 #[test]
 fn what_is_known_of_a_session_is_known_after_a_restart_and_it_can_be_ended() {
-    let metrics = free_address();
-    let mut node = Node::new("[defaults]\nsession_memory = \"8 MiB\"\n", &[("TELECL_METRICS", &metrics)]);
+    let mut node = Node::new("[defaults]\nsession_memory = \"8 MiB\"\n", &[("TELECL_METRICS", "127.0.0.1:0")]);
     let program = node.start(Link::SharedMemory, "works_until_it_is_told", 0);
     let before = node.sessions()["sessions"][0].take();
     node.restart();
@@ -254,7 +247,7 @@ fn what_is_known_of_a_session_is_known_after_a_restart_and_it_can_be_ended() {
     assert_eq!(session["devices"][0]["memory"], 4096, "{after}");
     assert_eq!(after["devices"][0]["sessions"], 1, "{after}");
     assert_eq!(after["devices"][0]["memory_used"], 4096, "{after}");
-    let (_, page) = system_tests::get(&metrics, "/metrics");
+    let (_, page) = get(&metrics_address(&node.service), "/metrics");
     assert!(page.contains("telecl_service_draining 0.0"), "{page}");
     let used = page.lines().find(|line| line.starts_with("telecl_device_memory_used_bytes"));
     assert!(used.is_some_and(|line| line.ends_with(" 4096.0")), "{used:?}\n{page}");

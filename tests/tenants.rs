@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use system_tests::{Bench, Ended, Link, Running, SOON, Service, get, metrics_address, run, wait_until};
+use system_tests::{Bench, Ended, Link, Running, SOON, Service, metric, run, wait_until};
 use tempfile::TempDir;
 
 const LOCAL: [Link; 2] = [Link::Tcp, Link::SharedMemory];
@@ -85,10 +85,7 @@ impl Governed {
 
     /// The sum of what its metrics say under this name with these labels; the service was told to have some.
     fn metric(&self, name: &str, labels: &[&str]) -> f64 {
-        let page = get(&metrics_address(&self.service), "/metrics").1;
-        let wanted = |line: &&str| line.starts_with(name) && labels.iter().all(|label| line.contains(label));
-        assert!(page.lines().any(|line| wanted(&line)), "no {name} {labels:?} in {page}");
-        page.lines().filter(wanted).map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()).sum()
+        metric(&self.service, name, labels)
     }
 
     /// Its log has a line with all of these.

@@ -18,7 +18,7 @@ mod vendor;
 pub use artifacts::Artifacts;
 pub use bench::{Bench, SOON};
 pub use compare::diff;
-pub use http::{get, metrics_address};
+pub use http::{get, metric, metrics_address};
 pub use link::Link;
 pub use process::{Ended, Running, run, wait_until};
 pub use programs::Programs;

@@ -28,18 +28,19 @@ impl<T: Clone> Kept<T> {
     }
 
     pub(super) fn find(&self, token: &str, now: Instant) -> Option<T> {
-        let answers = self.lock();
-        answers.get(&hash(token)).filter(|(until, _)| *until > now).map(|(_, answer)| answer.clone())
+        let hash = hash(token);
+        self.lock().get(&hash).filter(|(until, _)| *until > now).map(|(_, answer)| answer.clone())
     }
 
     /// Keeps an answer about a token that is good for so long. Where there are too many, it is not kept.
     pub(super) fn keep(&self, token: &str, answer: T, good_for: Duration, now: Instant) {
+        let hash = hash(token);
         let mut answers = self.lock();
         if answers.len() >= MOST {
             answers.retain(|_, (until, _)| *until > now);
         }
         if answers.len() < MOST {
-            answers.insert(hash(token), (now + good_for.min(LONGEST), answer));
+            answers.insert(hash, (now + good_for.min(LONGEST), answer));
         }
     }
 
