@@ -182,7 +182,7 @@ impl FrameReceiver {
 
     /// Sleeps until there is something to receive, or `other` is readable, but no longer than `limit`. What was read ahead
     /// must have been taken.
-    pub fn sleep_beside(&mut self, other: BorrowedFd<'_>, limit: Option<&Timespec>) -> io::Result<()> {
+    pub fn sleep_beside(&mut self, other: Option<BorrowedFd<'_>>, limit: Option<Duration>) -> io::Result<()> {
         if self.stream().is_none() && self.input.bell.is_none() {
             self.bell()?;
         }
@@ -192,10 +192,13 @@ impl FrameReceiver {
                 (Some(bell), None) => bell.as_fd(),
                 (None, None) => return Ok(()),
             };
-            let mut polled =
-                [PollFd::from_borrowed_fd(own, PollFlags::IN), PollFd::from_borrowed_fd(other, PollFlags::IN)];
+            let readable = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
+            let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
             // An error is noticed by whoever receives.
-            let _ = poll(&mut polled, limit);
+            let _ = match other {
+                Some(other) => poll(&mut [readable(own), readable(other)], limit.as_ref()),
+                None => poll(&mut [readable(own)], limit.as_ref()),
+            };
         }
         if let (Some(bell), None) = (&self.input.bell, self.stream()) {
             // It may have been rung by hand.

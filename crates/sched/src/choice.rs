@@ -7,6 +7,9 @@ use std::time::{Duration, Instant};
 use crate::scheduler::{Decision, Scheduler, TenantId, Turn};
 use crate::virtual_time::Virtual;
 
+/// So many sessions of a tenant that run one command at a time have the shortest slices for such.
+const FEW: u32 = 3;
+
 /// A slice is never nothing.
 const LEAST: Duration = Duration::from_micros(1);
 
@@ -97,8 +100,11 @@ impl Scheduler {
         let part = self.settings.round.as_nanos().saturating_mul(u128::from(chosen.weight.get())) / turns;
         let part = Duration::from_nanos(u64::try_from(part).unwrap_or(u64::MAX)).clamp(shortest, self.settings.round);
         if peers.iter().all(|one| one.only_brief) {
-            // All of them run one command at a time. To change after each would cost more than most of them take.
-            return self.settings.together;
+            // All of them run one command at a time. To change after each would cost more than most of them take. It
+            // costs the more the more there are: who has slept for long is slow at first. But a tenant with many of
+            // them is not to keep others waiting for it.
+            let times = if peers.len() == 1 { chosen.sessions.div_ceil(FEW).max(1) } else { 1 };
+            return self.settings.together.saturating_mul(times).min(self.settings.round);
         }
         if chosen.only_brief {
             // Who has had one command, and takes no more for now, is the sooner next again.

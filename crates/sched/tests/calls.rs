@@ -287,3 +287,33 @@ fn settings_without_sense_are_made_sensible() {
         }
     }
 }
+
+/// What sessions get that run one command at a time: so many of each tenant.
+fn slice_of_brief_sessions(tenants: &[u64]) -> Duration {
+    let now = Instant::now();
+    let mut scheduler = Scheduler::new(Settings::default(), now);
+    let mut sessions = 0;
+    for (tenant, count) in (1..).zip(tenants) {
+        for _ in 0..*count {
+            sessions += 1;
+            scheduler.join(SessionId(sessions), TenantId(tenant), Share::default(), now);
+            scheduler.wants(SessionId(sessions), now);
+            scheduler.done(SessionId(sessions), Duration::ZERO, Rest::One, now);
+        }
+    }
+    match scheduler.next(now) {
+        Decision::Run { slice, .. } => slice,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn one_command_at_a_time_of_many_sessions_has_longer_slices_unless_other_tenants_wait() {
+    let Settings { together, round, .. } = Settings::default();
+    assert_eq!(slice_of_brief_sessions(&[2]), together);
+    assert_eq!(slice_of_brief_sessions(&[3]), together);
+    assert_eq!(slice_of_brief_sessions(&[4]), 2 * together);
+    assert_eq!(slice_of_brief_sessions(&[8]), 3 * together);
+    assert_eq!(slice_of_brief_sessions(&[1000]), round);
+    assert_eq!(slice_of_brief_sessions(&[32, 1]), together);
+}

@@ -24,6 +24,8 @@ use crate::turn::Standing;
 const ALONE: Duration = Duration::from_millis(8);
 /// … and while somebody does, or has done a moment ago.
 const SHARED: Duration = Duration::from_micros(250);
+/// … of a session that rests now and then: it ends by itself, and nobody waits for more than its slice.
+const BURST: Duration = Duration::from_millis(2);
 const A_MOMENT: Duration = Duration::from_millis(100);
 
 /// So much of a turn is its beginning.
@@ -31,7 +33,7 @@ const BEGINNING: Duration = Duration::from_millis(1);
 
 /// How long a device that others want is kept for the session's next command, as long as there is something left of the
 /// slice: to change to another session and back takes longer.
-const GRACE: Duration = Duration::from_micros(100);
+const GRACE: Duration = Duration::from_micros(200);
 
 /// How long to look before sleeping, where there are processors for that.
 const LOOK: Duration = Duration::from_micros(50);
@@ -49,8 +51,6 @@ const LEAVE: Duration = Duration::from_millis(20);
 pub(crate) struct Gate {
     pub(super) turns: Arc<Turns>,
     pacer: Pacer<Arc<Event>>,
-    /// Since when a slice has not been used.
-    unused: Option<Instant>,
     /// When somebody else last wanted the device, if that was a moment ago.
     contended: Option<Instant>,
     /// How long the session waited for its last turn; none before its first.
@@ -59,7 +59,7 @@ pub(crate) struct Gate {
 
 impl Gate {
     pub(crate) fn new(turns: Turns) -> Gate {
-        Gate { turns: Arc::new(turns), pacer: Pacer::new(), unused: None, contended: None, waited: None }
+        Gate { turns: Arc::new(turns), pacer: Pacer::new(), contended: None, waited: None }
     }
 
     /// How long to look before sleeping, if that is expected to be all after this time.
@@ -157,8 +157,7 @@ impl Session {
             if leaves && self.broker.wants_it_out() && self.may_leave() {
                 return None;
             }
-            let Gate { turns, pacer, unused, contended, .. } = &mut self.gates[gate];
-            *unused = None;
+            let Gate { turns, pacer, contended, .. } = &mut self.gates[gate];
             turns.wake_up();
             if !turns.is_active() {
                 pacer.drained(turns.last_busy());
@@ -181,10 +180,13 @@ impl Session {
                 }
             };
             *contended = if is_alone { contended.filter(|at| at.elapsed() < A_MOMENT) } else { Some(Instant::now()) };
-            let budget = if contended.is_some() { SHARED } else { ALONE };
             // While we wait for one, the device has the other. But who runs one command at a time wants the device again
             // soon after our turn has begun, and shall not find two of ours there.
-            let least = if contended.is_some() && turns.used() < BEGINNING { 1 } else { 2 };
+            let (budget, least) = match contended {
+                None => (ALONE, 2),
+                Some(_) if turns.is_brief() => (BURST, 2),
+                Some(_) => (SHARED, if turns.used() < BEGINNING { 1 } else { 2 }),
+            };
             match pacer.next(like, budget, least, most) {
                 Step::Go { with_event } => return Some(with_event),
                 Step::Wait => self.wait_for_oldest(gate),
@@ -316,12 +318,17 @@ impl Session {
                 }
                 continue;
             }
-            let Gate { turns, unused, .. } = &mut self.gates[gate];
-            let since = *unused.get_or_insert_with(Instant::now);
-            if standing == Standing::Stop || turns.slice_left().is_zero() || since.elapsed() > GRACE {
+            let turns = &self.gates[gate].turns;
+            if standing == Standing::Stop || turns.slice_left().is_zero() || turns.idle() > GRACE {
                 turns.give_back(standing);
             }
         }
+    }
+
+    /// How long the executor may sleep before it has to look after a slice again; none if it has no slice.
+    pub(super) fn keeps_slice_for(&self) -> Option<Duration> {
+        let slices = self.gates.iter().filter(|gate| gate.turns.standing() == Standing::Slice);
+        slices.map(|gate| if gate.turns.is_active() { GRACE } else { GRACE.saturating_sub(gate.turns.idle()) }).min()
     }
 
     /// The executor may be about to sleep: sees to it that others will notice the end of everything.
@@ -339,6 +346,11 @@ impl Session {
     /// The executor is about to sleep: from now on others look after the turns.
     pub(super) fn leave_turns(&self) {
         self.gates.iter().for_each(|gate| gate.turns.fall_asleep());
+    }
+
+    /// The executor is about to sleep for a moment, and keeps its slices.
+    pub(super) fn keep_turns(&self) {
+        self.gates.iter().for_each(|gate| gate.turns.nap());
     }
 
     pub(super) fn take_turns_back(&self) {

@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
-use rustix::event::Timespec;
 use telecl_net::{FrameReceiver, Progress, ReceiveError};
 use telecl_opencl::{ClError, ClResult};
 use telecl_sys::*;
@@ -27,7 +26,7 @@ const SOON: Duration = Duration::from_millis(1);
 const LOOK: Duration = Duration::from_millis(5);
 
 /// How long the executor sleeps while the session is to be moved out and commands are under way.
-const UNDER_WAY: Timespec = Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
+const UNDER_WAY: Duration = Duration::from_millis(2);
 
 /// Where the session's memory objects are, and what the broker was told.
 #[derive(Debug, Default)]
@@ -210,14 +209,27 @@ impl Session {
         }
     }
 
-    /// Sleeps until there is something to receive, or the session is to be moved out.
+    /// Sleeps until there is something to receive, or the session is to be moved out, or a slice to be looked after.
     pub(super) fn sleep(&mut self, receiver: &mut FrameReceiver) -> Result<Progress, ReceiveError> {
         let broker = Arc::clone(&self.broker);
-        let Some(eviction) = broker.eviction().filter(|_| self.account.moves()) else { return receiver.wait() };
+        let eviction = broker.eviction().filter(|_| self.account.moves());
         // What the program keeps from ending, only the program can change.
-        let leaves = broker.wants_it_out() && self.may_leave();
-        receiver.sleep_beside(eviction, leaves.then_some(&UNDER_WAY))?;
-        broker.hear_eviction();
-        receiver.look()
+        let leaves = eviction.is_some() && broker.wants_it_out() && self.may_leave();
+        let keeps = self.keeps_slice_for();
+        let limit = [keeps, leaves.then_some(UNDER_WAY)].into_iter().flatten().min();
+        match keeps {
+            Some(_) => self.keep_turns(),
+            None => self.leave_turns(),
+        }
+        let progress = if eviction.is_none() && limit.is_none() {
+            receiver.wait()
+        } else {
+            receiver.sleep_beside(eviction, limit).map_err(ReceiveError::from).and_then(|()| receiver.look())
+        };
+        if eviction.is_some() {
+            broker.hear_eviction();
+        }
+        self.take_turns_back();
+        progress
     }
 }

@@ -284,10 +284,11 @@ impl Session {
                     } else if self.rest(&mut spin) {
                         continue;
                     } else {
-                        self.leave_turns();
-                        let progress = self.sleep(&mut receiver);
-                        self.take_turns_back();
-                        progress
+                        match self.sleep(&mut receiver) {
+                            // It has looked for long enough.
+                            Ok(Progress::Nothing) => continue,
+                            progress => progress,
+                        }
                     }
                 }
                 progress => progress,

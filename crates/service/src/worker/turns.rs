@@ -28,6 +28,8 @@ pub(crate) struct Turns {
     drained: Condvar,
     /// Whether the executor sleeps until the driver has something to say, so that others must look after the turn.
     asleep: AtomicBool,
+    /// Whether it sleeps for a moment only, and keeps what is left of a slice meanwhile.
+    napping: AtomicBool,
     /// Whether the executor has a command that waits for the next turn.
     wanting: AtomicBool,
     /// Whether it has one that waits for the end of another of the session: it would be wrong to say that the device rests
@@ -52,6 +54,8 @@ struct Meter {
     turn: u64,
     /// What the last time of being busy took, until it is asked for.
     last: Option<u64>,
+    /// When that was over, or the present turn began, whichever was later.
+    idle_since: u64,
 }
 
 impl Meter {
@@ -70,6 +74,7 @@ impl Turns {
             meter: Mutex::default(),
             drained: Condvar::new(),
             asleep: AtomicBool::new(false),
+            napping: AtomicBool::new(false),
             wanting: AtomicBool::new(false),
             holding: AtomicBool::new(false),
             asked: AtomicU64::new(0),
@@ -113,6 +118,7 @@ impl Turns {
             self.board.device(self.place, DeviceCount::LastUsed).store(now, Ordering::Relaxed);
             meter.total += busy;
             meter.last = Some(busy);
+            meter.idle_since = now;
             // In this order: whoever reads meanwhile sees too little for a moment, and never the same time twice.
             self.board.device(self.place, DeviceCount::BusySince).store(0, Ordering::Relaxed);
             self.board.device(self.place, DeviceCount::Busy).store(meter.total, Ordering::Release);
@@ -140,6 +146,11 @@ impl Turns {
         self.lock().last.take().map(Duration::from_nanos)
     }
 
+    /// For how long nothing has been under way in the present turn, if nothing is.
+    pub(crate) fn idle(&self) -> Duration {
+        Duration::from_nanos(now().saturating_sub(self.lock().idle_since))
+    }
+
     /// What is left of the present slice.
     pub(crate) fn slice_left(&self) -> Duration {
         let slice = self.board.device(self.place, DeviceCount::Slice).load(Ordering::Acquire);
@@ -161,10 +172,22 @@ impl Turns {
         }
     }
 
+    /// The executor has nothing to do, and sleeps for a moment: a slice that is not used up is kept so long.
+    pub(crate) fn nap(&self) {
+        self.let_go();
+        self.napping.store(true, Ordering::SeqCst);
+        if !self.is_active() {
+            self.note_rest();
+            self.rest();
+        }
+    }
+
     /// The executor looks after the turn again.
     pub(crate) fn wake_up(&self) {
-        if self.asleep.load(Ordering::Relaxed) {
-            self.asleep.store(false, Ordering::SeqCst);
+        for sleeps in [&self.asleep, &self.napping] {
+            if sleeps.load(Ordering::Relaxed) {
+                sleeps.store(false, Ordering::SeqCst);
+            }
         }
     }
 
@@ -186,7 +209,7 @@ impl Turns {
             let changed = match self.standing() {
                 Standing::Alone if self.holding.load(Ordering::SeqCst) => return,
                 Standing::Alone => self.word().change(Standing::Alone, Standing::Resting),
-                standing @ (Standing::Slice | Standing::Stop) if self.asleep.load(Ordering::SeqCst) => {
+                standing @ (Standing::Slice | Standing::Stop) if self.is_for_others_to_end(standing) => {
                     self.give_back(standing)
                 }
                 // The executor is about to submit, or to see that it has nothing more.
@@ -199,6 +222,12 @@ impl Turns {
         }
     }
 
+    /// Whether the executor sleeps, so that a turn in which nothing is under way ends without it.
+    fn is_for_others_to_end(&self, standing: Standing) -> bool {
+        let is_over = || standing == Standing::Stop || self.slice_left().is_zero();
+        self.asleep.load(Ordering::SeqCst) || self.napping.load(Ordering::SeqCst) && is_over()
+    }
+
     /// Ends the turn, unless its standing has changed meanwhile. To be called when nothing is under way.
     pub(crate) fn give_back(&self, standing: Standing) -> bool {
         let used = self.used();
@@ -207,11 +236,16 @@ impl Turns {
             return false;
         }
         let more = self.wanting.load(Ordering::SeqCst);
-        let brief = now().saturating_sub(self.rested.load(Ordering::Relaxed)) < BRIEF;
+        let brief = self.is_brief();
         let line = self.broker.line();
         self.asked.store(if more { line.era } else { 0 }, Ordering::SeqCst);
         self.tell(&line, Kind::Done, &Done { used, more, brief }.content());
         true
+    }
+
+    /// Whether the session runs a few commands at a time, with rests in between.
+    pub(crate) fn is_brief(&self) -> bool {
+        now().saturating_sub(self.rested.load(Ordering::Relaxed)) < BRIEF
     }
 
     /// The executor has nothing to run, and nothing is under way.
@@ -261,7 +295,9 @@ impl Turns {
         self.wanting.store(false, Ordering::SeqCst);
         self.asked.store(0, Ordering::SeqCst);
         let mut meter = self.lock();
-        meter.turn = meter.total(now());
+        let now = now();
+        meter.turn = meter.total(now);
+        meter.idle_since = now;
         drop(meter);
         let waited = u64::try_from(waited.as_nanos()).unwrap_or(u64::MAX);
         self.board.device(self.place, DeviceCount::Waited).fetch_add(waited, Ordering::Relaxed);
