@@ -62,6 +62,9 @@ pub(crate) fn start(stop: StopSignal, stream: Stream, link: Arc<Link>) -> io::Re
     Ok(())
 }
 
+/// How long to wait for what the broker may be about to say.
+const A_MOMENT: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+
 fn watch(stream: &Stream, stop: &UnixStream, link: &Link) -> ! {
     loop {
         // Errors and hang-ups are reported unasked.
@@ -76,6 +79,10 @@ fn watch(stream: &Stream, stop: &UnixStream, link: &Link) -> ! {
             stopped(link);
         }
         if polled[0].revents().is_empty() {
+            // A broker that stops closes what is just joining, perhaps before it has told us.
+            if poll(&mut [PollFd::new(stop, PollFlags::IN)], Some(&A_MOMENT)).is_ok_and(|told| told > 0) {
+                stopped(link);
+            }
             link.stream_lost(&io::ErrorKind::UnexpectedEof.into());
         }
         exit_now(exit_code::CLOSED);
