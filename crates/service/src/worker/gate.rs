@@ -325,10 +325,12 @@ impl Session {
         }
     }
 
-    /// How long the executor may sleep before it has to look after a slice again; none if it has no slice.
+    /// How long the executor may sleep before it has to look after a slice again; none if it has none, or one that is
+    /// used up: that ends with what is under way, and others notice it.
     pub(super) fn keeps_slice_for(&self) -> Option<Duration> {
-        let slices = self.gates.iter().filter(|gate| gate.turns.standing() == Standing::Slice);
-        slices.map(|gate| if gate.turns.is_active() { GRACE } else { GRACE.saturating_sub(gate.turns.idle()) }).min()
+        let turns = self.gates.iter().map(|gate| &gate.turns);
+        let slices = turns.filter(|turns| turns.standing() == Standing::Slice && !turns.slice_left().is_zero());
+        slices.map(|turns| if turns.is_active() { GRACE } else { GRACE.saturating_sub(turns.idle()) }).min()
     }
 
     /// The executor may be about to sleep: sees to it that others will notice the end of everything.
