@@ -65,7 +65,8 @@ driver-portable: ## the driver for containers, with glibc 2.17 or later or with 
 spank: ## the option --remote-accel for this system's release of Slurm: target/release/libspank_telecl.so
 	@.ci/install gcc libc6-dev libslurm-dev
 	@.ci/need-cargo
-	cargo build $(PROFILE) -p telecl-spank
+	@# Said aloud, so that what was built before there were headers is built again: they are older than that.
+	SLURM_INCLUDE="$${SLURM_INCLUDE:-/usr/include}" cargo build $(PROFILE) -p telecl-spank
 
 packages: ## install the Debian packages that are missing (uses sudo if need be)
 	@.ci/install $(PACKAGES)
