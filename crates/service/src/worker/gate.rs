@@ -24,9 +24,9 @@ use crate::turn::Standing;
 const ALONE: Duration = Duration::from_millis(8);
 /// … and while somebody does, or has done a moment ago.
 const SHARED: Duration = Duration::from_micros(250);
+const A_MOMENT: Duration = Duration::from_millis(100);
 /// … of a session that rests now and then: it ends by itself, and nobody waits for more than its slice.
 const BURST: Duration = Duration::from_millis(2);
-const A_MOMENT: Duration = Duration::from_millis(100);
 
 /// So much of a turn is its beginning.
 const BEGINNING: Duration = Duration::from_millis(1);

@@ -164,18 +164,17 @@ impl Turns {
 
     /// The executor has nothing to do, and may sleep. It looks after the turn itself until this is called.
     pub(crate) fn fall_asleep(&self) {
-        self.let_go();
-        self.asleep.store(true, Ordering::SeqCst);
-        if !self.is_active() {
-            self.note_rest();
-            self.rest();
-        }
+        self.lie_down(&self.asleep);
     }
 
     /// The executor has nothing to do, and sleeps for a moment: a slice that is not used up is kept so long.
     pub(crate) fn nap(&self) {
+        self.lie_down(&self.napping);
+    }
+
+    fn lie_down(&self, sleeps: &AtomicBool) {
         self.let_go();
-        self.napping.store(true, Ordering::SeqCst);
+        sleeps.store(true, Ordering::SeqCst);
         if !self.is_active() {
             self.note_rest();
             self.rest();
