@@ -279,6 +279,12 @@ impl Scheduler {
         self.turn
     }
 
+    /// The sessions that want the device and do not have it.
+    pub fn waiting(&self) -> impl Iterator<Item = SessionId> {
+        let tenants = self.waiting.iter().filter_map(|tenant| self.tenants.get(tenant));
+        tenants.flat_map(|tenant| tenant.waiting().map(|(session, _, _)| session))
+    }
+
     /// What a tenant has had so far; `None` if it has no session and owes nothing.
     pub fn usage(&self, tenant: TenantId) -> Option<Usage> {
         self.tenants.get(&tenant).map(|entry| entry.usage)

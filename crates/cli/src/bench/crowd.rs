@@ -8,8 +8,8 @@ use super::path::Path;
 use super::rounds::{self, Effort};
 use super::talk::Talk;
 
-/// How long all of them launch.
-const TIME: Duration = Duration::from_millis(400);
+/// How long all of them launch: long enough that where they take turns, each of the largest crowd has several.
+const TIME: Duration = Duration::from_secs(1);
 
 /// For each round the rates of all crowds. `say` hears how large the crowd is becoming.
 pub(crate) fn run(
@@ -38,18 +38,19 @@ pub(crate) fn run(
     Ok(all)
 }
 
-/// Launches per second of all together.
+/// Launches per second of all together. Where they take turns, one that is due for its last launch when the time is over waits
+/// for it: all begin together, and the time is that of the last to end.
 fn launch(crowd: &mut [Talk]) -> Result<f64, String> {
     let request = Request::LaunchFor { milliseconds: TIME.as_millis() as u64 };
     for talk in crowd.iter_mut() {
         talk.send(&request)?;
     }
-    let mut rate = 0.0;
+    let (mut all, mut longest) = (0.0, 0.0_f64);
     for talk in crowd {
         match talk.values(TIME + Duration::from_secs(60))?.as_slice() {
-            [launched, seconds] => rate += launched / seconds,
+            [launched, seconds] => (all, longest) = (all + launched, longest.max(*seconds)),
             other => return Err(format!("an answer of {} values", other.len())),
         }
     }
-    Ok(rate)
+    Ok(all / longest)
 }

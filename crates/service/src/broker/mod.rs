@@ -288,7 +288,7 @@ pub fn serve(settings: ServeSettings, ready: impl FnOnce(&[Address])) -> Result<
     let directory = settings.cache_dir.as_ref().map(|directory| directory.join("programs"));
     let broker = Arc::new(Broker {
         admission: Admission::new(Arc::clone(&rules), Arc::clone(&offer)),
-        turns: Arc::new(Turns::new(offer.device_ids())),
+        turns: Arc::new(Turns::new(offer.known())),
         memory: Memory::new(&offer),
         rules,
         accounting: Accounting::new(settings.accounting.clone()),

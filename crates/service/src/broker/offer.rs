@@ -12,7 +12,8 @@ use telecl_opencl::info::{number, string};
 use telecl_policy::{DeviceFacts, Devices};
 use telecl_sys::{
     CL_DEVICE_GLOBAL_MEM_SIZE, CL_DEVICE_NAME, CL_DEVICE_PCI_BUS_ID_NV, CL_DEVICE_PCI_BUS_INFO_KHR,
-    CL_DEVICE_PCI_DOMAIN_ID_NV, CL_DEVICE_PCI_SLOT_ID_NV, CL_DEVICE_UUID_KHR, CL_PLATFORM_NAME, CL_SUCCESS,
+    CL_DEVICE_PCI_DOMAIN_ID_NV, CL_DEVICE_PCI_SLOT_ID_NV, CL_DEVICE_TYPE, CL_DEVICE_TYPE_CPU, CL_DEVICE_UUID_KHR,
+    CL_PLATFORM_NAME, CL_SUCCESS,
 };
 use telecl_wire::info::{Info, Inventory, Platform};
 use tracing::{info, warn};
@@ -45,6 +46,7 @@ pub(crate) struct Known {
     pub(crate) bus: Option<String>,
     /// In bytes.
     pub(crate) memory: u64,
+    pub(crate) is_cpu: bool,
 }
 
 impl Offer {
@@ -62,6 +64,9 @@ impl Offer {
                     uuid: uuid(&device.info),
                     bus: place_on_bus(&device.info),
                     memory: value(&device.info, CL_DEVICE_GLOBAL_MEM_SIZE).and_then(number).unwrap_or_default(),
+                    is_cpu: value(&device.info, CL_DEVICE_TYPE)
+                        .and_then(number)
+                        .is_some_and(|kind| kind & CL_DEVICE_TYPE_CPU != 0),
                 })
             })
         });
