@@ -8,7 +8,7 @@ use super::path::Path;
 use super::rounds::{self, Effort};
 use super::talk::Talk;
 
-/// How long all of them launch: long enough that where they take turns, each of the largest crowd has several.
+/// How long all of them launch: long enough that where they take turns, all of the largest crowd have theirs.
 const TIME: Duration = Duration::from_secs(1);
 
 /// For each round the rates of all crowds. `say` hears how large the crowd is becoming.
