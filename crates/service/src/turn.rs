@@ -30,9 +30,9 @@ use rustix::time::Timespec;
 pub(crate) enum Standing {
     /// It has no turn: commands must wait.
     Nothing = 0,
-    /// Nobody else wants the device, and there is nothing under way.
+    /// As alone, and there is nothing under way.
     Resting = 1,
-    /// Nobody else wants the device.
+    /// Nobody else wants the device, or it serves all who do at once.
     Alone = 2,
     /// It has the device for the time that is on its board.
     Slice = 3,

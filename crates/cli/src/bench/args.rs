@@ -21,7 +21,7 @@ use super::tenants::TenantsArgs;
     args_conflicts_with_subcommands = true,
     after_help = "\
 Examples:
-  telecl bench                                  everything, a minute or two
+  telecl bench                                  everything, some minutes
   telecl bench --quick                          less certain, some seconds
   telecl bench --only launch-finish,read-4      only these tests
   telecl bench --device H200 --json bench.json  another device; all rounds as JSON

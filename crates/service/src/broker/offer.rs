@@ -257,18 +257,24 @@ mod tests {
 
     fn node() -> Inventory<'static> {
         let uuid = || Info { param: CL_DEVICE_UUID_KHR, status: CL_SUCCESS, value: b"0123456789abcdef" };
-        let device = |id, name| Device { id, info: [named(CL_DEVICE_NAME, name), vec![uuid()]].concat() };
+        const GPU: &[u8] = &[4, 0, 0, 0, 0, 0, 0, 0];
+        // The default one, too.
+        const CPU: &[u8] = &[3, 0, 0, 0, 0, 0, 0, 0];
+        let device = |id, name, kind| Device {
+            id,
+            info: [named(CL_DEVICE_NAME, name), named(CL_DEVICE_TYPE, kind), vec![uuid()]].concat(),
+        };
         Inventory {
             platforms: vec![
                 Platform {
                     index: 0,
                     info: named(CL_PLATFORM_NAME, b"NVIDIA CUDA\0"),
-                    devices: vec![device(1, b"H200\0"), device(2, b"A100\0")],
+                    devices: vec![device(1, b"H200\0", GPU), device(2, b"A100\0", GPU)],
                 },
                 Platform {
                     index: 1,
                     info: named(CL_PLATFORM_NAME, b"Portable Computing Language\0"),
-                    devices: vec![device(3, b"cpu-haswell\0")],
+                    devices: vec![device(3, b"cpu-haswell\0", CPU)],
                 },
             ],
         }
@@ -296,6 +302,12 @@ mod tests {
         assert_eq!(seen("[\"platform:portable*\"]"), [(1, vec![3])]);
         assert_eq!(seen("[\"uuid:30313233-3435-3637-3839-616263646566\"]").len(), 2);
         assert_eq!(seen("[]"), []);
+    }
+
+    #[test]
+    fn processors_are_told_from_other_devices() {
+        let offer = select(node(), &[], &[]);
+        assert_eq!(offer.known().iter().map(|known| known.is_cpu).collect::<Vec<_>>(), [false, false, true]);
     }
 
     #[test]

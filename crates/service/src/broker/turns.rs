@@ -332,7 +332,9 @@ impl Device {
         let Some(first) = wanting.next() else { return };
         let (key, is_measured) = (first.key.clone(), first.is_measured);
         let is_one = wanting.all(|other| other.key == key);
-        if self.free.as_ref().is_some_and(|owner| *owner != key || !is_one) && self.end_free() || !is_one {
+        let is_for_others = self.free.as_ref().is_some_and(|owner| *owner != key || !is_one);
+        let others_run = is_for_others && self.end_free();
+        if others_run || !is_one {
             self.contested = Some(now);
         }
         let is_contested = self.contested.is_some_and(|at| now.saturating_duration_since(at) < CONTESTED);
@@ -354,6 +356,7 @@ impl Device {
     fn end_free(&mut self) -> bool {
         let Some(owner) = self.free.take() else { return false };
         let members = self.sessions.values_mut().filter(|member| member.key == owner);
+        // All of them are called in, whatever the first does.
         members.map(Member::call_in).filter(|is_running| *is_running).count() > 0
     }
 
